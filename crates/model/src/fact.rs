@@ -1,0 +1,96 @@
+//! Facts: what was observed, and since when.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::identity::{ClusterName, ObjectName, ObjectRef};
+use crate::resource::{Cluster, Tenant, Zone};
+
+/// Nanoseconds since the Unix epoch. The model is told the time, it never asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    pub fn from_unix(since_epoch: Duration) -> Self {
+        // 2^64 nanoseconds reach to the year 2554.
+        Self(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub fn as_unix(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    pub fn saturating_add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// RFC 3339 in UTC, whole seconds: what Kubernetes conditions carry.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1_000_000_000;
+        let (days, rest) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = civil_from_days(days);
+        write!(f, "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    }
+}
+
+/// The Gregorian date of a day after the epoch, counted in years that begin in March so that the leap day is last.
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// Decides who was first: the moment, then a tie-break (the UID on a hub, nothing in a folder).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Since {
+    pub moment: Timestamp,
+    pub tie: Option<Arc<str>>,
+}
+
+impl Since {
+    pub fn at(moment: Timestamp) -> Self {
+        Self { moment, tie: None }
+    }
+}
+
+/// A resource and since when it has been there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fact<T> {
+    pub since: Since,
+    pub value: T,
+}
+
+/// One thing that became known; `None` means that it is gone.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FactChange {
+    Zone(ObjectName, Option<Fact<Zone>>),
+    Tenant(ObjectName, Option<Fact<Tenant>>),
+    Cluster(ClusterName, Option<Fact<Cluster>>),
+    /// An object of a kind that nothing acts upon yet: there or gone.
+    Other(ObjectRef, bool),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_print_as_rfc_3339() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_827_696, "2000-02-29T12:34:56Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp(seconds * 1_000_000_000).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The pure middle of Fleetgate. Facts go in, a [`Snapshot`] and the [`Changes`] towards it come out; nothing here
+//! reads a clock, a socket or a file, and nothing logs.
+//!
+//! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
+
+pub mod claim;
+pub mod fact;
+pub mod identity;
+pub mod name;
+pub mod network;
+pub mod plan;
+pub mod refusal;
+pub mod resource;
+pub mod snapshot;
+
+pub use fact::{Fact, FactChange, Since, Timestamp};
+pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
+pub use name::DnsName;
+pub use network::{Cidr, Location};
+pub use plan::{Planned, Planner};
+pub use refusal::{Blame, Refusal};
+pub use snapshot::{Changes, Snapshot};

@@ -1,0 +1,132 @@
+//! Where things are: address ranges and places on the map.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// A range of addresses in CIDR form whose host bits are zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cidr(IpNet);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    #[error("{0:?} is no CIDR; write an address and a prefix length, such as 192.0.2.0/24")]
+    Malformed(String),
+    #[error("{given} has host bits set; write {meant}")]
+    HostBits { given: String, meant: IpNet },
+}
+
+impl Cidr {
+    /// An IPv4 client that reached an IPv6 socket counts as the IPv4 client it is.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = CidrError;
+
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let network: IpNet = text.parse().map_err(|_| CidrError::Malformed(text.into()))?;
+        if network == network.trunc() {
+            Ok(Self(network))
+        } else {
+            Err(CidrError::HostBits { given: text.into(), meant: network.trunc() })
+        }
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where a cluster runs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Location {
+    pub region: Option<String>,
+    pub provider: Option<String>,
+    pub coordinates: Option<Coordinates>,
+}
+
+/// Degrees north and east.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coordinates {
+    latitude: f64,
+    longitude: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CoordinatesError {
+    #[error("latitude {0} is not between -90 and 90 degrees")]
+    Latitude(f64),
+    #[error("longitude {0} is not between -180 and 180 degrees")]
+    Longitude(f64),
+    #[error("latitude and longitude are given together or not at all")]
+    Half,
+}
+
+impl Coordinates {
+    pub fn new(latitude: f64, longitude: f64) -> Result<Self, CoordinatesError> {
+        // Ranges hold no NaN, so that it is refused here too.
+        if !(-90.0..=90.0).contains(&latitude) {
+            return Err(CoordinatesError::Latitude(latitude));
+        }
+        if !(-180.0..=180.0).contains(&longitude) {
+            return Err(CoordinatesError::Longitude(longitude));
+        }
+        Ok(Self { latitude, longitude })
+    }
+
+    pub fn latitude(&self) -> f64 {
+        self.latitude
+    }
+
+    pub fn longitude(&self) -> f64 {
+        self.longitude
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cidrs_have_no_host_bits() {
+        for good in ["0.0.0.0/0", "::/0", "192.0.2.0/24", "192.0.2.1/32", "2001:db8::/64"] {
+            assert!(good.parse::<Cidr>().is_ok(), "{good}");
+        }
+        for bad in ["", "192.0.2.0", "192.0.2.0/33", "192.0.2.1/24", "192.0.2/24", "2001:db8::1/64", "a/8"] {
+            assert!(bad.parse::<Cidr>().is_err(), "{bad}");
+        }
+        assert_eq!(
+            "10.1.2.3/8".parse::<Cidr>().unwrap_err().to_string(),
+            "10.1.2.3/8 has host bits set; write 10.0.0.0/8"
+        );
+    }
+
+    #[test]
+    fn mapped_addresses_count_as_what_they_are() {
+        let range: Cidr = "192.0.2.0/24".parse().unwrap();
+        assert!(range.contains("::ffff:192.0.2.7".parse().unwrap()));
+        assert!(!range.contains("::ffff:198.51.100.7".parse().unwrap()));
+        assert!(!"::/0".parse::<Cidr>().unwrap().contains("192.0.2.7".parse().unwrap()));
+    }
+
+    #[test]
+    fn coordinates_stay_on_the_globe() {
+        assert!(Coordinates::new(52.5, 13.4).is_ok());
+        assert!(Coordinates::new(90.5, 0.0).is_err());
+        assert!(Coordinates::new(0.0, -180.5).is_err());
+        assert!(Coordinates::new(f64::NAN, 0.0).is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! * One reconcile: facts in, the next snapshot and the steps towards it out.
+//!
+//! The planner keeps what it needs to make the cost follow the change: a cluster is planned again when its own facts,
+//! its tenant or any zone changed, or when somebody more senior took or freed something that it claims. The outcome
+//! depends on the facts alone, never on the order in which they came; seniority decides every clash.
+
+mod cluster;
+mod step;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::claim::{Claim, Claims, Seniority};
+use crate::fact::{Fact, FactChange, Timestamp};
+use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::refusal::Refusal;
+use crate::resource::{Cluster, Tenant, Zone};
+use crate::snapshot::{Changes, Condition, Detail, Snapshot, Status};
+
+use cluster::Draft;
+use step::Step;
+use zone::Domains;
+
+#[derive(Debug, Default)]
+pub struct Planner {
+    zones: BTreeMap<ObjectName, Fact<Zone>>,
+    tenants: BTreeMap<ObjectName, Fact<Tenant>>,
+    clusters: HashMap<ClusterName, ClusterState>,
+    clusters_of_tenant: HashMap<ObjectName, BTreeSet<ClusterName>>,
+    /// The accepted zones.
+    domains: Domains,
+    claims: Claims,
+    /// When a cluster's last addresses go because no node is ready.
+    withdrawals: BTreeSet<(Timestamp, ClusterName)>,
+    snapshot: Arc<Snapshot>,
+}
+
+#[derive(Debug)]
+struct ClusterState {
+    seniority: Seniority,
+    cluster: Cluster,
+    /// What it would be if nobody was before it; `None` until this plan has come to it.
+    draft: Option<Result<Draft, Refusal>>,
+    accepted: bool,
+}
+
+/// What a plan came to.
+#[derive(Debug)]
+pub struct Planned {
+    pub snapshot: Arc<Snapshot>,
+    pub changes: Changes,
+    /// When to plan again even if no fact changes.
+    pub wake: Option<Timestamp>,
+}
+
+/// What the facts of one plan touched.
+#[derive(Default)]
+struct Touched {
+    zones: bool,
+    tenants: BTreeSet<ObjectName>,
+    clusters: BTreeSet<ClusterName>,
+}
+
+impl Planner {
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    pub fn apply(&mut self, facts: impl IntoIterator<Item = FactChange>, now: Timestamp) -> Planned {
+        let mut step = Step::from(&self.snapshot, now);
+        // Who has to be judged, most senior first: a judgement depends on seniors only, so that one pass settles all.
+        let mut queue = BTreeSet::new();
+
+        let mut touched = self.absorb(facts, &mut queue, &mut step);
+        if touched.zones {
+            self.domains = zone::settle(&self.zones, &mut step);
+            touched.clusters.extend(self.clusters.keys().cloned());
+        }
+        for tenant in &touched.tenants {
+            touched.clusters.extend(self.clusters_of_tenant.get(tenant).into_iter().flatten().cloned());
+        }
+        for name in &touched.clusters {
+            self.draft(name, &mut queue);
+        }
+        for (_, name) in self.withdrawals.range(..=(now, last_name())) {
+            queue.extend(self.clusters.get(name).map(|state| state.seniority.clone()));
+        }
+        while let Some(next) = queue.pop_first() {
+            self.judge(&next, &mut queue, &mut step);
+        }
+
+        let (snapshot, changes) = step.finish();
+        self.snapshot = Arc::clone(&snapshot);
+        Planned { snapshot, changes, wake: self.withdrawals.first().map(|(at, _)| *at) }
+    }
+
+    /// Takes the facts in and notes what has to be looked at again.
+    fn absorb(
+        &mut self,
+        facts: impl IntoIterator<Item = FactChange>,
+        queue: &mut BTreeSet<Seniority>,
+        step: &mut Step,
+    ) -> Touched {
+        let mut touched = Touched::default();
+        for fact in facts {
+            match fact {
+                FactChange::Zone(name, fact) => {
+                    step.retract_status(ObjectRef::cluster_scoped(Kind::Zone, name.clone()), fact.is_none());
+                    touched.zones |= replace(&mut self.zones, name, fact);
+                }
+                FactChange::Tenant(name, fact) => {
+                    let object = ObjectRef::cluster_scoped(Kind::Tenant, name.clone());
+                    step.retract_status(object.clone(), fact.is_none());
+                    if fact.is_some() {
+                        step.set_status(object, accepted(Detail::None));
+                    }
+                    if replace(&mut self.tenants, name.clone(), fact) {
+                        touched.tenants.insert(name);
+                    }
+                }
+                FactChange::Cluster(name, Some(fact)) => {
+                    self.enter(fact, queue);
+                    touched.clusters.insert(name);
+                }
+                FactChange::Cluster(name, None) => {
+                    self.leave(&name, queue, step);
+                    touched.clusters.remove(&name);
+                }
+                FactChange::Other(object, present) => {
+                    step.retract_status(object.clone(), !present);
+                    if present {
+                        let refusal = Refusal::NotYet(object.kind.as_str());
+                        let conditions = vec![Condition::refused(&refusal)];
+                        step.set_status(object, Status { conditions, detail: Detail::None });
+                    }
+                }
+            }
+        }
+        touched
+    }
+
+    /// Puts a cluster in, or its new facts in the place of its old ones.
+    fn enter(&mut self, fact: Fact<Cluster>, queue: &mut BTreeSet<Seniority>) {
+        let cluster = fact.value;
+        let seniority = Seniority { since: fact.since, cluster: cluster.name.clone() };
+        let of_tenant = self.clusters_of_tenant.entry(cluster.tenant.clone()).or_default();
+        of_tenant.insert(cluster.name.clone());
+        let Some(state) = self.clusters.get_mut(&cluster.name) else {
+            let state = ClusterState { seniority, cluster, draft: None, accepted: false };
+            self.clusters.insert(state.cluster.name.clone(), state);
+            return;
+        };
+        if state.cluster.tenant != cluster.tenant {
+            forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
+        }
+        if state.seniority != seniority {
+            // Its claims stand in their lines under the old seniority.
+            release(&mut self.claims, state, queue);
+            state.draft = None;
+            state.seniority = seniority;
+        }
+        state.cluster = cluster;
+    }
+
+    fn leave(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
+        let Some(state) = self.clusters.remove(name) else { return };
+        release(&mut self.claims, &state, queue);
+        queue.remove(&state.seniority);
+        forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
+        self.unschedule(name);
+        step.retract_cluster(name);
+        step.retract_status(ObjectRef::cluster_scoped(Kind::Cluster, name.into()), true);
+    }
+
+    /// Works out what a cluster claims, and moves its place in the lines when that changed.
+    fn draft(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>) {
+        let Some(state) = self.clusters.get_mut(name) else { return };
+        let draft = Some(cluster::draft(&state.cluster, &self.zones, &self.tenants, &self.domains));
+        if claims_of(draft.as_ref()) != claims_of(state.draft.as_ref()) {
+            release(&mut self.claims, state, queue);
+            for claim in claims_of(draft.as_ref()) {
+                self.claims.register(claim, &state.seniority);
+                queue.extend(self.claims.juniors(claim, &state.seniority).cloned());
+            }
+        }
+        state.draft = draft;
+        queue.insert(state.seniority.clone());
+    }
+
+    /// Accepts or refuses one cluster; everybody senior to it has been judged.
+    fn judge(&mut self, who: &Seniority, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
+        let Some(state) = self.clusters.get(&who.cluster) else { return };
+        let Some(draft) = &state.draft else { return };
+        let verdict = match draft {
+            Ok(draft) => self.first_holder(draft, who).map_or(Ok(draft), Err),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        let accepts = verdict.is_ok();
+        if accepts != state.accepted {
+            for claim in claims_of(state.draft.as_ref()) {
+                queue.extend(self.claims.juniors(claim, who).cloned());
+            }
+        }
+
+        let object = ObjectRef::cluster_scoped(Kind::Cluster, (&who.cluster).into());
+        let withdraw_at = match verdict {
+            Ok(draft) => {
+                let zone = &self.zones[&state.cluster.zone].value;
+                let before = self.snapshot.cluster(&who.cluster);
+                let part = cluster::part(&state.cluster, draft, zone, before, step.now());
+                step.set_status(object, cluster::status(&state.cluster, draft, zone, &part));
+                let withdraw_at = part.withdraw_at;
+                step.place_cluster(&who.cluster, part);
+                withdraw_at
+            }
+            Err(refusal) => {
+                let conditions = vec![Condition::refused(&refusal)];
+                step.set_status(object, Status { conditions, detail: Detail::None });
+                step.retract_cluster(&who.cluster);
+                None
+            }
+        };
+        self.unschedule(&who.cluster);
+        self.withdrawals.extend(withdraw_at.map(|at| (at, who.cluster.clone())));
+        if let Some(state) = self.clusters.get_mut(&who.cluster) {
+            state.accepted = accepts;
+        }
+    }
+
+    fn first_holder(&self, draft: &Draft, who: &Seniority) -> Option<Refusal> {
+        draft.claims.iter().find_map(|claim| {
+            let holder = self.claims.seniors(claim, who).find(|senior| self.clusters[&senior.cluster].accepted)?;
+            Some(Refusal::Taken { claim: claim.clone(), holder: holder.cluster.clone() })
+        })
+    }
+
+    fn unschedule(&mut self, name: &ClusterName) {
+        let scheduled = self.snapshot.cluster(name).and_then(|part| part.withdraw_at);
+        if let Some(at) = scheduled {
+            self.withdrawals.remove(&(at, name.clone()));
+        }
+    }
+}
+
+fn claims_of(draft: Option<&Result<Draft, Refusal>>) -> &[Claim] {
+    match draft {
+        Some(Ok(draft)) => &draft.claims,
+        Some(Err(_)) | None => &[],
+    }
+}
+
+/// Takes a cluster out of its lines; those behind it may move up.
+fn release(claims: &mut Claims, state: &ClusterState, queue: &mut BTreeSet<Seniority>) {
+    for claim in claims_of(state.draft.as_ref()) {
+        queue.extend(claims.juniors(claim, &state.seniority).cloned());
+        claims.unregister(claim, &state.seniority);
+    }
+}
+
+fn forget_tenant(clusters_of_tenant: &mut HashMap<ObjectName, BTreeSet<ClusterName>>, cluster: &Cluster) {
+    if let Some(names) = clusters_of_tenant.get_mut(&cluster.tenant) {
+        names.remove(&cluster.name);
+        if names.is_empty() {
+            clusters_of_tenant.remove(&cluster.tenant);
+        }
+    }
+}
+
+/// Whether it made a difference.
+fn replace<T: PartialEq>(facts: &mut BTreeMap<ObjectName, Fact<T>>, name: ObjectName, fact: Option<Fact<T>>) -> bool {
+    match fact {
+        Some(fact) if facts.get(&name) == Some(&fact) => false,
+        Some(fact) => {
+            facts.insert(name, fact);
+            true
+        }
+        None => facts.remove(&name).is_some(),
+    }
+}
+
+fn accepted(detail: Detail) -> Status {
+    Status { conditions: vec![Condition::new(Condition::ACCEPTED, true, "Valid", "")], detail }
+}
+
+/// Sorts behind every cluster name: a label is at most 63 characters long.
+fn last_name() -> ClusterName {
+    "z".repeat(63).parse().expect("63 letters are a DNS label")
+}

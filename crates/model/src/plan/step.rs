@@ -1,0 +1,278 @@
+//! The way from one snapshot to the next: collects what a plan decided and turns it into a snapshot and its changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::fact::Timestamp;
+use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::name::DnsName;
+use crate::snapshot::{Changes, ClusterPart, Detail, NameChange, NameRecords, Snapshot, Status, ZoneChange, ZonePart};
+
+#[derive(Debug)]
+pub(super) struct Step {
+    before: Arc<Snapshot>,
+    now: Timestamp,
+    /// `None`: it is gone, or refused.
+    clusters: BTreeMap<ClusterName, Option<ClusterPart>>,
+    zones: BTreeMap<ObjectName, Option<ZonePart>>,
+    statuses: BTreeMap<ObjectRef, Option<Status>>,
+}
+
+impl Step {
+    pub(super) fn from(before: &Arc<Snapshot>, now: Timestamp) -> Self {
+        Self {
+            before: Arc::clone(before),
+            now,
+            clusters: BTreeMap::new(),
+            zones: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(super) fn zone_before(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
+        self.before.zones.get(name)
+    }
+
+    pub(super) fn zones_before(&self) -> impl Iterator<Item = &ObjectName> {
+        self.before.zones.keys()
+    }
+
+    pub(super) fn place_zone(&mut self, name: &ObjectName, part: ZonePart) {
+        self.zones.insert(name.clone(), Some(part));
+    }
+
+    pub(super) fn retract_zone(&mut self, name: &ObjectName) {
+        self.zones.insert(name.clone(), None);
+    }
+
+    pub(super) fn place_cluster(&mut self, name: &ClusterName, part: ClusterPart) {
+        self.clusters.insert(name.clone(), Some(part));
+    }
+
+    pub(super) fn retract_cluster(&mut self, name: &ClusterName) {
+        self.clusters.insert(name.clone(), None);
+    }
+
+    pub(super) fn set_status(&mut self, object: ObjectRef, status: Status) {
+        self.statuses.insert(object, Some(status));
+    }
+
+    /// Forgets the status of an object that is gone.
+    pub(super) fn retract_status(&mut self, object: ObjectRef, gone: bool) {
+        if gone {
+            self.statuses.insert(object, None);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> (Arc<Snapshot>, Changes) {
+        let mut next = Snapshot::clone(&self.before);
+        let mut names = NameSteps::default();
+        let mut changed = self.apply_zone_parts(&mut next, &mut names);
+        changed |= self.apply_cluster_parts(&mut next, &mut names);
+        let zones = self.number_zones(&mut next, &names);
+        changed |= self.apply_statuses(&mut next);
+        if !changed {
+            return (self.before, Changes::default());
+        }
+        next.revision += 1;
+        (Arc::new(next), Changes { zones, names: names.in_order() })
+    }
+
+    fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps) -> bool {
+        let mut changed = false;
+        for (name, part) in &self.zones {
+            let before = self.before.zones.get(name);
+            if before.map(AsRef::as_ref) == part.as_ref() {
+                continue;
+            }
+            changed = true;
+            let served = |part: Option<&ZonePart>| part.filter(|part| part.authoritative).cloned();
+            let (old, new) = (served(before.map(AsRef::as_ref)), served(part.as_ref()));
+            names.replace(
+                old.as_ref().map(|part| (&part.apex, part.names.as_slice())),
+                new.as_ref().map(|part| (&part.apex, part.names.as_slice())),
+            );
+            match part {
+                Some(part) => next.zones.insert_mut(name.clone(), Arc::new(part.clone())),
+                None => _ = next.zones.remove_mut(name),
+            }
+        }
+        changed
+    }
+
+    fn apply_cluster_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps) -> bool {
+        let before = Arc::clone(&self.before);
+        let clusters = std::mem::take(&mut self.clusters);
+        let changed: Vec<_> = clusters
+            .into_iter()
+            .map(|(name, part)| {
+                let old = before.clusters.get(&name);
+                (name, old, part)
+            })
+            .filter(|(_, old, part)| old.map(AsRef::as_ref) != part.as_ref())
+            .collect();
+        // An id or a name may go from one cluster to another within one plan: first everything goes, then it comes.
+        for (name, old, _) in &changed {
+            let Some(old) = old else { continue };
+            next.clusters.remove_mut(name);
+            next.routes_by_id.remove_mut(&old.id);
+            for (server_name, _) in &old.routes {
+                next.routes_by_server_name.remove_mut(server_name);
+            }
+        }
+        let any = !changed.is_empty();
+        for (name, old, part) in changed {
+            names.replace(
+                old.map(|part| (&part.apex, part.names.as_slice())),
+                part.as_ref().map(|part| (&part.apex, part.names.as_slice())),
+            );
+            let Some(part) = part else { continue };
+            if let Some((_, api_server)) = part.routes.first() {
+                next.routes_by_id.insert_mut(part.id.clone(), Arc::clone(api_server));
+            }
+            for (server_name, route) in &part.routes {
+                next.routes_by_server_name.insert_mut(server_name.clone(), Arc::clone(route));
+            }
+            next.clusters.insert_mut(name, Arc::new(part));
+        }
+        any
+    }
+
+    /// Gives every zone whose content changed its next serial, and says what becomes of the zones.
+    fn number_zones(&mut self, next: &mut Snapshot, names: &NameSteps) -> Vec<ZoneChange> {
+        let touched = names.apexes();
+        let (mut changes, mut to_serve) = (Vec::new(), Vec::new());
+        let affected: BTreeSet<ObjectName> = self
+            .zones
+            .keys()
+            .cloned()
+            .chain(next.zones.iter().filter(|(_, part)| touched.contains(&part.apex)).map(|(name, _)| name.clone()))
+            .collect();
+        for name in affected {
+            let old = self.before.zones.get(&name).filter(|part| part.authoritative);
+            let new = next.zones.get(&name).cloned();
+            let serves = new.as_ref().filter(|part| part.authoritative);
+            if let Some(old) = old
+                && serves.is_none_or(|part| part.apex != old.apex)
+            {
+                changes.push(ZoneChange::Withdraw { apex: old.apex.clone() });
+            }
+            let Some(part) = new else { continue };
+            let mut part = ZonePart::clone(&part);
+            if old.is_some_and(|old| old.apex == part.apex && old.soa == part.soa && !touched.contains(&part.apex)) {
+                continue;
+            }
+            part.soa.serial = next_serial(self.before.zones.get(&name).map(|part| part.soa.serial), self.now);
+            if part.authoritative {
+                to_serve.push(ZoneChange::Serve { apex: part.apex.clone(), soa: part.soa.clone() });
+            }
+            let object = ObjectRef::cluster_scoped(Kind::Zone, name.clone());
+            let status = self.statuses.remove(&object).flatten();
+            let status = status.or_else(|| self.before.status(&object).map(|status| Status::clone(status)));
+            if let Some(mut status) = status {
+                status.detail = Detail::Zone { serial: part.soa.serial };
+                self.statuses.insert(object, Some(status));
+            }
+            next.zones.insert_mut(name, Arc::new(part));
+        }
+        // A domain may go from one zone to another within one plan: first it goes, then it comes.
+        changes.append(&mut to_serve);
+        changes
+    }
+
+    fn apply_statuses(&mut self, next: &mut Snapshot) -> bool {
+        let mut changed = false;
+        for (object, status) in std::mem::take(&mut self.statuses) {
+            let before = self.before.statuses.get(&object);
+            match status {
+                Some(mut status) => {
+                    for condition in &mut status.conditions {
+                        let earlier = before
+                            .and_then(|status| status.conditions.iter().find(|old| old.kind == condition.kind))
+                            .filter(|old| old.holds == condition.holds);
+                        condition.since = earlier.map_or(self.now, |old| old.since);
+                    }
+                    if before.map(AsRef::as_ref) != Some(&status) {
+                        changed = true;
+                        next.statuses.insert_mut(object, Arc::new(status));
+                    }
+                }
+                None => changed |= next.statuses.remove_mut(&object),
+            }
+        }
+        changed
+    }
+}
+
+/// Rises with every change (RFC 1982) and, by starting from the clock, across restarts.
+fn next_serial(before: Option<u32>, now: Timestamp) -> u32 {
+    // RFC 1982 arithmetic is modulo 2^32; so is the clock here.
+    #[allow(clippy::cast_possible_truncation)]
+    let clock = now.as_unix().as_secs() as u32;
+    match before {
+        Some(serial) if clock.wrapping_sub(serial).wrapping_sub(1) >= u32::MAX / 2 => serial.wrapping_add(1),
+        _ => clock,
+    }
+}
+
+#[derive(Default)]
+struct NameSteps {
+    gone: Vec<NameChange>,
+    set: Vec<NameChange>,
+}
+
+impl NameSteps {
+    fn replace(&mut self, old: Option<(&DnsName, &[NameRecords])>, new: Option<(&DnsName, &[NameRecords])>) {
+        let within = |side: Option<(&DnsName, &[NameRecords])>, apex: &DnsName, wanted: &NameRecords, exact: bool| {
+            side.is_some_and(|(other, names)| {
+                other == apex && names.iter().any(|name| name.name == wanted.name && (!exact || name == wanted))
+            })
+        };
+        if let Some((apex, names)) = old {
+            for name in names.iter().filter(|name| !within(new, apex, name, false)) {
+                let records = Arc::from([].as_slice());
+                self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+            }
+        }
+        if let Some((apex, names)) = new {
+            for name in names.iter().filter(|name| !within(old, apex, name, true)) {
+                let records = Arc::clone(&name.records);
+                self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+            }
+        }
+    }
+
+    fn apexes(&self) -> BTreeSet<DnsName> {
+        self.gone.iter().chain(&self.set).map(|change| change.apex.clone()).collect()
+    }
+
+    /// A name may go from one owner to another within one plan: what comes is said last.
+    fn in_order(mut self) -> Vec<NameChange> {
+        self.gone.append(&mut self.set);
+        self.gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_rise_whatever_the_clock_does() {
+        let at = |seconds: u64| Timestamp(seconds * 1_000_000_000);
+        for (before, now, expected) in [
+            (None, at(1000), 1000),
+            (Some(1000), at(2000), 2000),
+            (Some(1000), at(1000), 1001),
+            (Some(1000), at(5), 1001),
+            (Some(u32::MAX), at(5), 5),
+            (Some(u32::MAX), at(u64::from(u32::MAX)), 0),
+        ] {
+            assert_eq!(next_serial(before, now), expected, "{before:?} at {now}");
+        }
+    }
+}

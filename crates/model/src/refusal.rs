@@ -1,0 +1,89 @@
+//! A no with a code and a blame.
+
+use crate::claim::Claim;
+use crate::identity::{ClusterName, ObjectName};
+use crate::name::{DnsName, NameError};
+
+/// Whose move it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Who connected or asked.
+    Client,
+    /// Who wrote the object.
+    Author,
+    /// The control plane behind the door.
+    Backend,
+    /// Fleetgate itself.
+    Us,
+}
+
+impl Blame {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Author => "author",
+            Self::Backend => "backend",
+            Self::Us => "us",
+        }
+    }
+}
+
+/// Why an object is not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("no Zone is called {0}")]
+    UnknownZone(ObjectName),
+    #[error("Zone {0} is refused itself")]
+    RefusedZone(ObjectName),
+    #[error("no Tenant is called {0}")]
+    UnknownTenant(ObjectName),
+    #[error("{claim} belongs to Cluster {holder}, which was first")]
+    Taken { claim: Claim, holder: ClusterName },
+    #[error("{claim} is claimed twice by this very Cluster")]
+    ClaimedTwice { claim: Claim },
+    #[error("{name} is reserved by Zone {zone}")]
+    Reserved { name: DnsName, zone: ObjectName },
+    #[error("domain {domain} belongs to Zone {holder}, which was first")]
+    DomainTaken { domain: DnsName, holder: ObjectName },
+    #[error("{name} lies inside the domain of Zone {zone}, which would hide it")]
+    HiddenByZone { name: DnsName, zone: ObjectName },
+    #[error("the Zone has no name servers; give `nameservers`")]
+    NoNameservers,
+    #[error("name server {0} lies inside the Zone and needs an address")]
+    NameserverWithoutAddress(DnsName),
+    #[error("the name made from template `{template}` does not fit: {source}")]
+    NameTooLong { template: String, source: NameError },
+    #[error("{0} needs a Kubernetes hub; a folder has no Services to look up")]
+    NeedsHub(&'static str),
+    #[error("{0} is not supported yet; leave it out")]
+    NotYet(&'static str),
+}
+
+impl Refusal {
+    /// Fixed words: what conditions carry as reason, metrics as label and `explain` prints.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownZone(_) => "UnknownZone",
+            Self::RefusedZone(_) => "RefusedZone",
+            Self::UnknownTenant(_) => "UnknownTenant",
+            Self::Taken { claim: Claim::Id(_), .. } => "ClusterIdTaken",
+            Self::Taken { claim: Claim::Name(_), .. } => "NameTaken",
+            Self::ClaimedTwice { .. } => "ClaimedTwice",
+            Self::Reserved { .. } => "Reserved",
+            Self::DomainTaken { .. } => "DomainTaken",
+            Self::HiddenByZone { .. } => "HiddenByZone",
+            Self::NoNameservers => "NoNameservers",
+            Self::NameserverWithoutAddress(_) => "NameserverWithoutAddress",
+            Self::NameTooLong { .. } => "NameTooLong",
+            Self::NeedsHub(_) => "NeedsHub",
+            Self::NotYet(_) => "NotYet",
+        }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NotYet(_) => Blame::Us,
+            _ => Blame::Author,
+        }
+    }
+}

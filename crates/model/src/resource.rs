@@ -1,0 +1,122 @@
+//! The resources as plain values: what a manifest means once it has been read and checked.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::identity::{ClusterId, ClusterName, ObjectName};
+use crate::name::{DnsName, NameTemplate};
+use crate::network::{Cidr, Location};
+
+/// A delegated DNS zone and how its clusters are named.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zone {
+    pub name: ObjectName,
+    pub domain: DnsName,
+    pub nameservers: Vec<Nameserver>,
+    pub ttl: u32,
+    pub api: NameTemplate,
+    pub apps: NameTemplate,
+    pub gateway: Option<FrontDoor>,
+    /// Whether we answer for the zone ourselves.
+    pub authoritative: bool,
+    /// How long the last addresses of a cluster stay when no node is ready any more.
+    pub grace: Duration,
+    /// A setting that is written down but that nothing honours yet; its field.
+    pub not_yet: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nameserver {
+    pub name: DnsName,
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What the `api` names of a zone point at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrontDoor {
+    Addresses(Vec<IpAddr>),
+    Hostname(DnsName),
+}
+
+/// Who owns clusters; untrusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tenant {
+    pub name: ObjectName,
+    /// Where its namespaced objects live.
+    pub namespace: ObjectName,
+    pub domains: Vec<DnsName>,
+    pub allowed_targets: Vec<Cidr>,
+    pub quota: Quota,
+    pub limits: Limits,
+}
+
+/// `None` is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quota {
+    pub clusters: Option<u32>,
+    pub records: Option<u32>,
+    pub addresses: Option<u32>,
+}
+
+/// `None` is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    pub connections: Option<u32>,
+    pub new_connections_per_second: Option<u32>,
+}
+
+/// A tenant cluster whose control plane lives on the hub.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    pub name: ClusterName,
+    pub labels: BTreeMap<String, String>,
+    pub tenant: ObjectName,
+    pub zone: ObjectName,
+    pub id: ClusterId,
+    pub location: Location,
+    pub api_server: Upstream,
+    pub services: Vec<ControlPlaneService>,
+    pub nodes: Vec<Node>,
+    pub ingress: IngressMode,
+    pub allowed_sources: Arc<[Cidr]>,
+    pub limits: Limits,
+    /// A setting that is written down but that nothing honours yet; its field.
+    pub not_yet: Option<&'static str>,
+}
+
+/// Where a part of a control plane listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upstream {
+    Addresses(Vec<SocketAddr>),
+    /// A Service on the hub; a folder has none.
+    Service {
+        namespace: ObjectName,
+        name: ObjectName,
+        port: u16,
+    },
+}
+
+/// A control-plane service beside the API server, reached by its own server name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlPlaneService {
+    pub name: Arc<str>,
+    pub sni: DnsName,
+    pub addresses: Vec<SocketAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub addresses: Vec<IpAddr>,
+    pub ready: bool,
+}
+
+/// What the `apps` name of a cluster points at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IngressMode {
+    #[default]
+    Nodes,
+    Hub,
+}

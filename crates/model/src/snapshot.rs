@@ -1,0 +1,212 @@
+//! The immutable result of a plan, and the steps from one to the next.
+//!
+//! A snapshot shares everything with its predecessor but what changed (persistent maps), so that publishing one costs
+//! what the change costs. Data planes only read it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use rpds::HashTrieMapSync;
+
+use crate::fact::Timestamp;
+use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
+use crate::name::DnsName;
+use crate::network::Cidr;
+use crate::refusal::Refusal;
+
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Counts the plans that changed something.
+    pub revision: u64,
+    pub(crate) zones: HashTrieMapSync<ObjectName, Arc<ZonePart>>,
+    pub(crate) clusters: HashTrieMapSync<ClusterName, Arc<ClusterPart>>,
+    pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
+    pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
+    pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
+}
+
+impl Snapshot {
+    /// The control plane that a routing TLV selects; `id` is compared octet by octet.
+    pub fn route_by_id(&self, id: &[u8]) -> Option<&Arc<Route>> {
+        // Ids are visible ASCII, so that what is no UTF-8 is no id.
+        self.routes_by_id.get(std::str::from_utf8(id).ok()?)
+    }
+
+    pub fn route_by_server_name(&self, name: &DnsName) -> Option<&Arc<Route>> {
+        self.routes_by_server_name.get(name)
+    }
+
+    pub fn zone(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
+        self.zones.get(name)
+    }
+
+    pub fn cluster(&self, name: &ClusterName) -> Option<&Arc<ClusterPart>> {
+        self.clusters.get(name)
+    }
+
+    pub fn status(&self, object: &ObjectRef) -> Option<&Arc<Status>> {
+        self.statuses.get(object)
+    }
+
+    /// Every object that the plan knows, in no order.
+    pub fn statuses(&self) -> impl Iterator<Item = (&ObjectRef, &Arc<Status>)> {
+        self.statuses.iter()
+    }
+
+    pub fn cluster_count(&self) -> usize {
+        self.clusters.size()
+    }
+
+    pub fn zone_count(&self) -> usize {
+        self.zones.size()
+    }
+}
+
+/// What an accepted zone contributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ZonePart {
+    pub apex: DnsName,
+    pub soa: Soa,
+    pub names: Vec<NameRecords>,
+    pub authoritative: bool,
+}
+
+/// RFC 1035 3.3.13, with the TTL that the record itself has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Soa {
+    pub ttl: u32,
+    pub primary: DnsName,
+    pub mailbox: DnsName,
+    pub serial: u32,
+    pub refresh: u32,
+    pub retry: u32,
+    pub expire: u32,
+    pub minimum: u32,
+}
+
+/// What an accepted cluster contributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterPart {
+    /// The apex of the zone that `names` stand in.
+    pub apex: DnsName,
+    pub id: ClusterId,
+    pub names: Vec<NameRecords>,
+    /// The API server's route is the first.
+    pub routes: Vec<(DnsName, Arc<Route>)>,
+    /// When the last addresses of the `apps` name go, while no node is ready.
+    pub(crate) withdraw_at: Option<Timestamp>,
+}
+
+/// All records of one name: the plan gives every name exactly one owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameRecords {
+    pub name: DnsName,
+    pub records: Arc<[RecordSet]>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSet {
+    pub ttl: u32,
+    pub data: RecordData,
+}
+
+/// The records of one type; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordData {
+    A(Vec<Ipv4Addr>),
+    Aaaa(Vec<Ipv6Addr>),
+    Cname(DnsName),
+    Ns(Vec<DnsName>),
+}
+
+/// Where a connection goes and who may make it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Route {
+    pub cluster: ClusterName,
+    pub tenant: ObjectName,
+    /// `kube-apiserver`, or the name of the control-plane service.
+    pub service: Arc<str>,
+    /// Never empty.
+    pub upstreams: Vec<SocketAddr>,
+    pub allowed_sources: Arc<[Cidr]>,
+}
+
+impl Route {
+    pub fn admits(&self, client: IpAddr) -> bool {
+        self.allowed_sources.iter().any(|range| range.contains(client))
+    }
+}
+
+/// What we say of an object: on the object itself on a hub, through `get` from a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    pub conditions: Vec<Condition>,
+    pub detail: Detail,
+}
+
+impl Status {
+    pub fn refusal(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == Condition::ACCEPTED && !condition.holds)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Detail {
+    None,
+    Zone { serial: u32 },
+    Cluster { api_name: DnsName, apps_name: DnsName, ready_nodes: usize },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub kind: &'static str,
+    pub holds: bool,
+    /// A fixed word: a refusal's code, or why the condition holds.
+    pub reason: &'static str,
+    pub message: String,
+    /// When `holds` last changed.
+    pub since: Timestamp,
+}
+
+impl Condition {
+    /// The object is valid and clashes with nothing.
+    pub const ACCEPTED: &'static str = "Accepted";
+    /// The cluster's names are in DNS.
+    pub const PUBLISHED: &'static str = "Published";
+    /// At least one node is ready.
+    pub const NODES_READY: &'static str = "NodesReady";
+
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        Self::new(Self::ACCEPTED, false, refusal.code(), refusal.to_string())
+    }
+
+    pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
+    }
+}
+
+/// The steps from one snapshot to the next, for those that keep an index of their own.
+///
+/// To be taken in order: zones, then names. Every name's step gives all of its records, so that no step depends on what
+/// was there before.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Changes {
+    pub zones: Vec<ZoneChange>,
+    pub names: Vec<NameChange>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum ZoneChange {
+    /// The zone and every name in it are gone.
+    Withdraw { apex: DnsName },
+    /// A new zone, or a new SOA for one that is there.
+    Serve { apex: DnsName, soa: Soa },
+}
+
+/// No records means that the name is gone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NameChange {
+    pub apex: DnsName,
+    pub name: DnsName,
+    pub records: Arc<[RecordSet]>,
+}
