@@ -1,0 +1,21 @@
+//! Real programs for the tests to talk to.
+//!
+//! [`ApiServer`] is a Kubernetes API server of a test's own; [`Process`] is any other program, such
+//! as `fleetgate` itself. Both are gone when the test is, however it ends: by returning, by
+//! panicking, or by being killed. Traffic stays on loopback.
+//!
+//! ```no_run
+//! let Some(kubernetes) = testbed::kubernetes() else { return };
+//! let cluster = testbed::ApiServer::start(&kubernetes).unwrap();
+//! cluster.kubectl(&["create", "namespace", "shop"]).unwrap();
+//! ```
+
+mod api_server;
+mod certificates;
+mod kubernetes;
+mod process;
+mod work_dir;
+
+pub use api_server::{ApiServer, KubectlError, StartError};
+pub use kubernetes::{Kubernetes, Missing, kubernetes};
+pub use process::{Process, ProcessError};
