@@ -1,1 +1,16 @@
+//! Fleetgate's resources as people write them: serde and schema types, their defaults, and the way into model values.
+//! No client and no file system; whoever has the text of a manifest, from a folder or from a hub, comes here with it.
 
+pub mod address;
+pub mod cluster;
+pub mod crds;
+pub mod dns_endpoint;
+pub mod document;
+pub mod federation;
+pub mod status;
+pub mod tenant;
+pub mod text;
+pub mod verdict;
+pub mod zone;
+
+pub use document::{Document, Manifest, Mistake, Value, read, split};

@@ -1,0 +1,269 @@
+//! From the text of a manifest file to model values, with every mistake located.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use model::identity::Kind;
+use model::resource::{Cluster, Tenant, Zone};
+use model::{ClusterName, ObjectName, ObjectRef};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
+
+use crate::address::{AddressClaimSpec, AddressPoolSpec};
+use crate::cluster::ClusterSpec;
+use crate::dns_endpoint::DnsEndpointSpec;
+use crate::federation::FederationPolicySpec;
+use crate::tenant::TenantSpec;
+use crate::text::{Check, Text, Written, checked};
+use crate::zone::ZoneSpec;
+
+/// One YAML document of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Document<'a> {
+    /// Where `text` begins in the file, counted from 1.
+    pub first_line: usize,
+    pub text: &'a str,
+}
+
+/// One object, read and checked by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    pub object: ObjectRef,
+    pub value: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Zone(Zone),
+    Tenant(Tenant),
+    Cluster(Box<Cluster>),
+    /// A kind whose content nothing acts upon yet; its form has been checked.
+    Other,
+}
+
+/// What is wrong with a document, and where in the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {reason}")]
+pub struct Mistake {
+    pub line: usize,
+    pub column: usize,
+    pub reason: String,
+}
+
+/// Splits a file at its document markers. YAML 1.2 9.1.2: `---` at the start of a line is a marker wherever it stands,
+/// inside scalars too, so that no parser is needed. Documents that hold nothing but comments are left out.
+pub fn split(file: &str) -> impl Iterator<Item = Document<'_>> {
+    let mut rest = file.strip_prefix('\u{feff}').unwrap_or(file);
+    let mut line = 1;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = next_marker(rest);
+        let document = Document { first_line: line, text: &rest[..end] };
+        line += document.text.bytes().filter(|octet| *octet == b'\n').count();
+        rest = &rest[end..];
+        Some(document)
+    })
+    .filter(|document| !is_blank(document.text))
+}
+
+/// Where the next document begins: the first marker that is not at the very start.
+fn next_marker(text: &str) -> usize {
+    let mut from = 0;
+    while let Some(found) = text[from..].find("\n---") {
+        let marker = from + found + 1;
+        if is_marker(&text[marker..]) {
+            return marker;
+        }
+        from = marker;
+    }
+    text.len()
+}
+
+fn is_marker(text: &str) -> bool {
+    text.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+fn is_blank(text: &str) -> bool {
+    let text = if is_marker(text) { &text[3..] } else { text };
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "...")
+}
+
+/// Reads one document.
+pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
+    let header: Header = parse(document)?;
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == header.kind) else {
+        return Err(mistake(document, format!("no kind is called {:?}; known are {}", header.kind, known_kinds())));
+    };
+    if header.api_version != kind.api_version() {
+        let reason = format!("{kind} is of apiVersion {}, not {}", kind.api_version(), header.api_version);
+        return Err(mistake(document, reason));
+    }
+    match kind {
+        Kind::Zone => named(document, kind, |name, _, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
+        Kind::Tenant => named(document, kind, |name, _, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Cluster => cluster(document),
+        Kind::AddressPool => named(document, kind, |_, _, _: AddressPoolSpec| Value::Other),
+        Kind::AddressClaim => named(document, kind, |_, _, _: AddressClaimSpec| Value::Other),
+        Kind::FederationPolicy => named(document, kind, |_, _, _: FederationPolicySpec| Value::Other),
+        Kind::DnsEndpoint => named(document, kind, |_, _, _: DnsEndpointSpec| Value::Other),
+        Kind::Ingress => foreign::<Ingress>(document, kind),
+        Kind::IngressClass => foreign::<IngressClass>(document, kind),
+        Kind::Secret => foreign::<Secret>(document, kind),
+    }
+}
+
+/// The document as JSON, as `get` shows it. What is in a Secret is not shown.
+pub fn to_json(text: &str) -> Result<serde_json::Value, Mistake> {
+    let mut value: serde_json::Value = parse(&Document { first_line: 1, text })?;
+    if value["kind"] == "Secret" {
+        for field in ["data", "stringData"] {
+            for (_, secret) in value.get_mut(field).and_then(serde_json::Value::as_object_mut).into_iter().flatten() {
+                *secret = "(hidden)".into();
+            }
+        }
+    }
+    Ok(value)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    api_version: String,
+    kind: String,
+}
+
+/// One of our objects; `N` is what its name must be.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(bound = "N: Written, S: DeserializeOwned + Check")]
+struct Object<N, S> {
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredAny,
+    #[serde(rename = "kind")]
+    _kind: IgnoredAny,
+    metadata: Metadata<N>,
+    #[serde(deserialize_with = "checked")]
+    spec: S,
+    /// As `kubectl get -o yaml` prints it; ours to say, not the author's.
+    #[serde(default, rename = "status")]
+    _status: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "N: Written")]
+struct Metadata<N> {
+    name: Text<N>,
+    namespace: Option<Text<ObjectName>>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default, rename = "annotations")]
+    _annotations: BTreeMap<String, String>,
+    // What a hub adds: allowed, so that an object exported from one can be put into a folder.
+    #[serde(default, rename = "uid")]
+    _uid: Option<IgnoredAny>,
+    #[serde(default, rename = "resourceVersion")]
+    _resource_version: Option<IgnoredAny>,
+    #[serde(default, rename = "generation")]
+    _generation: Option<IgnoredAny>,
+    #[serde(default, rename = "creationTimestamp")]
+    _creation_timestamp: Option<IgnoredAny>,
+    #[serde(default, rename = "managedFields")]
+    _managed_fields: Option<IgnoredAny>,
+    #[serde(default, rename = "ownerReferences")]
+    _owner_references: Option<IgnoredAny>,
+    #[serde(default, rename = "finalizers")]
+    _finalizers: Option<IgnoredAny>,
+}
+
+/// The name and place of an object of somebody else's kind, whose type is not ours to be strict about.
+#[derive(Deserialize)]
+struct ForeignName {
+    metadata: ForeignMetadata,
+}
+
+#[derive(Deserialize)]
+struct ForeignMetadata {
+    name: Text<ObjectName>,
+    namespace: Option<Text<ObjectName>>,
+}
+
+fn named<S: DeserializeOwned + Check>(
+    document: &Document<'_>,
+    kind: Kind,
+    value: impl FnOnce(ObjectName, BTreeMap<String, String>, S) -> Value,
+) -> Result<Manifest, Mistake> {
+    let Object { metadata, spec, .. } = parse::<Object<ObjectName, S>>(document)?;
+    let object = place(document, kind, metadata.name.0.clone(), metadata.namespace)?;
+    Ok(Manifest { object, value: value(metadata.name.0, metadata.labels, spec) })
+}
+
+fn cluster(document: &Document<'_>) -> Result<Manifest, Mistake> {
+    let Object { metadata, spec, .. } = parse::<Object<ClusterName, ClusterSpec>>(document)?;
+    let object = place(document, Kind::Cluster, ObjectName::from(&metadata.name.0), metadata.namespace)?;
+    let cluster = spec.into_model(metadata.name.0, metadata.labels);
+    Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
+}
+
+fn foreign<T: DeserializeOwned>(document: &Document<'_>, kind: Kind) -> Result<Manifest, Mistake> {
+    parse::<T>(document)?;
+    let ForeignName { metadata } = parse(document)?;
+    let object = place(document, kind, metadata.name.0, metadata.namespace)?;
+    Ok(Manifest { object, value: Value::Other })
+}
+
+fn place(
+    document: &Document<'_>,
+    kind: Kind,
+    name: ObjectName,
+    namespace: Option<Text<ObjectName>>,
+) -> Result<ObjectRef, Mistake> {
+    match (kind.is_namespaced(), &namespace) {
+        (true, None) => Err(mistake(document, format!("{kind} {name} needs a metadata.namespace"))),
+        (false, Some(_)) => Err(mistake(document, format!("{kind} {name} has no namespace; leave it out"))),
+        _ => Ok(ObjectRef { kind, namespace: namespace.map(|namespace| namespace.0), name }),
+    }
+}
+
+fn parse<T: DeserializeOwned>(document: &Document<'_>) -> Result<T, Mistake> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        // As a hub reads it: `clusterID: 12` is a number there, and no number is a text.
+        no_schema: true,
+        strict_booleans: true,
+    };
+    serde_saphyr::from_str_with_options(document.text, options).map_err(|error| {
+        let location = error.location();
+        let (line, column) = location.map_or((1, 1), |at| (at.line() as usize, at.column() as usize));
+        let reason = DefaultMessageFormatter.format_message(error.without_snippet()).escape_debug().to_string();
+        Mistake { line: document.first_line + line.saturating_sub(1), column: column.max(1), reason: tidy(&reason) }
+    })
+}
+
+/// Undoes what escaping does to the quotes of our own messages, and names types as people do.
+fn tidy(reason: &str) -> String {
+    let reason = reason.replace("\\\"", "\"").replace("\\'", "'").replace("\\\\", "\\");
+    ["u16", "u32"]
+        .iter()
+        .fold(reason, |reason, name| reason.replace(&format!("expected {name}"), "expected a whole number"))
+}
+
+fn mistake(document: &Document<'_>, reason: String) -> Mistake {
+    Mistake { line: first_content_line(document), column: 1, reason }
+}
+
+/// The line that a document's content begins on, past its marker and comments.
+pub fn first_content_line(document: &Document<'_>) -> usize {
+    let offset = document.text.lines().position(|line| !is_blank(line)).unwrap_or(0);
+    document.first_line + offset
+}
+
+fn known_kinds() -> String {
+    Kind::ALL.map(Kind::as_str).join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use model::resource::{FrontDoor, IngressMode, Upstream};
+
+use super::*;
+
+fn read_one(text: &str) -> Result<Manifest, Mistake> {
+    let documents: Vec<_> = split(text).collect();
+    assert_eq!(documents.len(), 1, "{text}");
+    read(&documents[0])
+}
+
+const CLUSTER: &str = "\
+apiVersion: fleetgate.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1, labels: {env: prod}}
+spec:
+  tenant: acme
+  zone: main
+  controlPlane:
+    kubeApiserver: {addresses: [\"127.0.0.1:6443\"]}
+  nodes:
+  - {name: n1, addresses: [192.0.2.11, \"2001:db8::11\"]}
+";
+
+const ZONE: &str = "\
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: main}
+spec:
+  domain: Fleet.Example
+  nameservers: [{name: ns1.fleet.example, addresses: [192.0.2.53]}]
+  gateway: {addresses: [192.0.2.10]}
+";
+
+#[test]
+fn defaults_are_those_of_the_contract() {
+    let Value::Cluster(cluster) = read_one(CLUSTER).unwrap().value else { panic!("no cluster") };
+    assert_eq!(cluster.id.as_str(), "c1");
+    assert!(cluster.nodes[0].ready);
+    assert_eq!(cluster.ingress, IngressMode::Nodes);
+    assert_eq!(cluster.allowed_sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.0.0.0/0", "::/0"]);
+    assert_eq!(cluster.api_server, Upstream::Addresses(vec!["127.0.0.1:6443".parse().unwrap()]));
+    assert_eq!(cluster.limits, model::resource::Limits::default());
+
+    let Value::Zone(zone) = read_one(ZONE).unwrap().value else { panic!("no zone") };
+    assert_eq!(zone.domain.to_string(), "fleet.example");
+    assert_eq!((zone.ttl, zone.authoritative, zone.grace.as_secs()), (30, true, 60));
+    assert_eq!((zone.api.to_string(), zone.apps.to_string()), ("api.{cluster}".into(), "*.{cluster}".into()));
+    assert_eq!(zone.gateway, Some(FrontDoor::Addresses(vec!["192.0.2.10".parse().unwrap()])));
+}
+
+#[test]
+fn files_are_split_at_their_markers() {
+    for (file, expected) in [
+        ("a: 1\n", vec![(1, "a: 1\n")]),
+        ("---\na: 1\n---\nb: 2", vec![(1, "---\na: 1\n"), (3, "---\nb: 2")]),
+        ("# only a comment\n---\n---\n\n--- # two\nb: 2\n", vec![(5, "--- # two\nb: 2\n")]),
+        ("a: |\n  text\n  ---\n  more\n", vec![(1, "a: |\n  text\n  ---\n  more\n")]),
+        ("a: 1\n----\n", vec![(1, "a: 1\n----\n")]),
+        ("a: 1\r\n---\r\nb: 2\r\n", vec![(1, "a: 1\r\n"), (2, "---\r\nb: 2\r\n")]),
+        ("\u{feff}a: 1\n", vec![(1, "a: 1\n")]),
+        ("", vec![]),
+        ("...\n", vec![]),
+    ] {
+        let found: Vec<_> = split(file).map(|document| (document.first_line, document.text)).collect();
+        assert_eq!(found, expected, "{file:?}");
+    }
+}
+
+/// Each row: what is replaced in a good manifest, by what, and the mistake that is reported.
+#[test]
+fn mistakes_are_located_and_explained() {
+    let mut wrong = Vec::new();
+    for (good, from, to, line, column, reason) in [
+        (CLUSTER, "tenant: acme", "tenant: acme\n  colour: red", 6, 3, "unknown field `colour`"),
+        (CLUSTER, "{name: c1,", "{name: C1,", 3, 18, "\"C1\" is no DNS label"),
+        (CLUSTER, "{name: c1,", "{nam: c1,", 3, 12, "unknown field `nam`"),
+        (CLUSTER, "127.0.0.1:6443", "127.0.0.1", 8, 33, "is not an address with its port"),
+        (CLUSTER, "192.0.2.11", "192.0.2.256", 10, 28, "\"192.0.2.256\" is not an IP address"),
+        (CLUSTER, "zone: main", "zone: 7", 6, 9, "7"),
+        (CLUSTER, "zone: main", "zone: main\n  allowedSources: [10.0.0.1/8]", 7, 20, "write 10.0.0.0/8"),
+        (CLUSTER, "zone: main", "zone: main\n  location: {latitude: 52.5}", 7, 13, "together or not at all"),
+        (CLUSTER, "zone: main", "zone: main\n  zone: other", 7, 3, "zone"),
+        (CLUSTER, "spec:", "spec: [", 6, 7, "did not find"),
+        (CLUSTER, "kind: Cluster", "kind: Pod", 1, 1, "no kind is called \"Pod\""),
+        (CLUSTER, "v1alpha1", "v1", 1, 1, "is of apiVersion fleetgate.dev/v1alpha1"),
+        (CLUSTER, "{name: c1,", "{namespace: acme, name: c1,", 1, 1, "has no namespace"),
+        (ZONE, "domain: Fleet.Example", "domain: a..b", 5, 11, "empty label"),
+        (ZONE, "domain: Fleet.Example", "ttl: 5", 7, 3, "missing field `domain`"),
+        (ZONE, "gateway: {", "ttl: \"x\"\n  gateway: {", 7, 8, "whole number"),
+        (ZONE, "gateway: {", "ttl: \"30\"\n  gateway: {", 7, 8, "whole number"),
+        (ZONE, "gateway: {", "ttl: -1\n  gateway: {", 7, 8, "whole number"),
+        (ZONE, "gateway: {", "dnssec: {enabled: \"true\"}\n  gateway: {", 7, 21, "bool"),
+        (ZONE, "gateway: {", "gateway: {hostname: lb.example, ", 7, 12, "either addresses or a hostname"),
+        (ZONE, "gateway: {", "names: {apps: \"{cluster}\"}\n  gateway: {", 7, 10, "must be a wildcard"),
+        (ZONE, "gateway: {", "names: {api: \"api\"}\n  gateway: {", 7, 16, "exactly once"),
+        (ZONE, "gateway: {", "withdrawal: {grace: 1 minute}\n  gateway: {", 7, 23, "no length of time"),
+        (ZONE, "gateway: {", "publish: [route53]\n  gateway: {", 7, 13, "route53"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let mistake = read_one(&good.replacen(from, to, 1)).expect_err(to);
+        if !mistake.reason.contains(reason) || (mistake.line, mistake.column) != (line, column) {
+            wrong.push(format!("{to}: expected {line}:{column}: ..{reason}.., found {mistake}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn lines_count_from_the_top_of_the_file() {
+    let file = format!("{ZONE}---\n{}", CLUSTER.replace("zone: main", "zone: [main]"));
+    let mistakes: Vec<_> = split(&file).filter_map(|document| read(&document).err()).collect();
+    assert_eq!(mistakes.len(), 1);
+    assert_eq!(mistakes[0].line, 7 + 1 + 6, "{}", mistakes[0]);
+}
+
+#[test]
+fn an_exported_object_is_taken() {
+    let exported = CLUSTER.replace(
+        "{name: c1,",
+        "{uid: abc, resourceVersion: \"7\", generation: 1, creationTimestamp: \"2026-01-01T00:00:00Z\", name: c1,",
+    ) + "status: {apiName: x}\n";
+    assert!(read_one(&exported).is_ok());
+}
+
+#[test]
+fn kinds_of_others_are_taken() {
+    for text in [
+        "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {name: a, namespace: acme}\nspec: {endpoints: [{dnsName: a.b, recordTTL: 5, targets: [1.2.3.4]}]}",
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: acme}\nspec: {ingressClassName: fleetgate}",
+        "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: fleetgate.dev/ingress}",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: acme}\nstringData: {a: b}",
+    ] {
+        let manifest = read_one(text).expect(text);
+        assert_eq!(manifest.value, Value::Other);
+    }
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let json = to_json("apiVersion: v1\nkind: Secret\ndata: {key: c2VjcmV0}\nstringData: {other: secret}").unwrap();
+    let text = json.to_string();
+    assert!(!text.contains("c2VjcmV0") && !text.contains("\"secret\""), "{text}");
+}
+
+#[test]
+fn a_yaml_bomb_is_refused() {
+    let mut bomb = String::from("apiVersion: v1\nkind: Secret\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let previous = level - 1;
+        bomb += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{previous}"); 10].join(", "));
+    }
+    assert!(to_json(&bomb).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "(?s).{0,400}") {
+        for document in split(&text) {
+            let _ = read(&document);
+        }
+    }
+}

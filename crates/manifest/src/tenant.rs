@@ -1,0 +1,100 @@
+//! `kind: Tenant`.
+
+use kube::CustomResource;
+use model::resource::{Limits, Quota, Tenant as ModelTenant};
+use model::{Cidr, DnsName, ObjectName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::status::ObjectStatus;
+use crate::text::{Check, Text, plain};
+
+/// Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "fleetgate.dev",
+    version = "v1alpha1",
+    kind = "Tenant",
+    plural = "tenants",
+    status = "ObjectStatus",
+    printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.namespace"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TenantSpec {
+    /// Where its namespaced objects live; the tenant's name by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Text<ObjectName>>,
+    /// Suffixes that it may claim beyond its clusters' own subtrees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub domains: Vec<Text<DnsName>>,
+    #[serde(default)]
+    pub targets: TargetsSpec,
+    #[serde(default)]
+    pub quota: QuotaSpec,
+    #[serde(default)]
+    pub limits: LimitsSpec,
+}
+
+/// What a tenant's records may point at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetsSpec {
+    /// Ranges beyond its own nodes and addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub allow: Vec<Text<Cidr>>,
+}
+
+/// How much a tenant may have; what is left out has no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct QuotaSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
+    pub clusters: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
+    pub records: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
+    pub addresses: Option<u32>,
+}
+
+/// How much traffic is let in; what is left out has no bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LimitsSpec {
+    /// Connections open at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
+    pub connections: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
+    pub new_connections_per_second: Option<u32>,
+}
+
+impl Check for TenantSpec {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl TenantSpec {
+    pub fn into_model(self, name: ObjectName) -> ModelTenant {
+        ModelTenant {
+            namespace: self.namespace.map_or_else(|| name.clone(), |namespace| namespace.0),
+            name,
+            domains: Text::list(&self.domains),
+            allowed_targets: Text::list(&self.targets.allow),
+            quota: Quota {
+                clusters: self.quota.clusters,
+                records: self.quota.records,
+                addresses: self.quota.addresses,
+            },
+            limits: self.limits.into_model(),
+        }
+    }
+}
+
+impl LimitsSpec {
+    pub(crate) fn into_model(self) -> Limits {
+        Limits { connections: self.connections, new_connections_per_second: self.new_connections_per_second }
+    }
+}

@@ -1,0 +1,285 @@
+//! Values that are written as text and parsed at the border, with the schema that tells a hub the same rule.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use model::name::NameTemplate;
+use model::{Cidr, ClusterId, ClusterName, DnsName, ObjectName};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeOwned, Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A `T` that stands in the manifest as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text<T>(pub T);
+
+/// The rule of a text for the API server; never laxer by accident: what it cannot say, `T`'s parser still checks.
+pub trait Written: FromStr<Err: fmt::Display> + fmt::Display {
+    const NAME: &'static str;
+    /// What is expected, for a value of another type.
+    const EXPECTED: &'static str;
+    fn schema() -> Schema;
+
+    /// Says what is wrong with `text`; for parsers that do not repeat it themselves.
+    fn complaint(_text: &str, error: Self::Err) -> String {
+        error.to_string()
+    }
+}
+
+impl<'de, T: Written> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor<T>(std::marker::PhantomData<T>);
+
+        impl<T: Written> Visitor<'_> for TextVisitor<T> {
+            type Value = Text<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::EXPECTED)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<T>, E> {
+                text.parse().map(Text).map_err(|error| E::custom(T::complaint(text, error)))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor(std::marker::PhantomData))
+    }
+}
+
+impl<T: Written> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<T: Written> JsonSchema for Text<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::NAME.into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        T::schema()
+    }
+}
+
+impl<T> Text<T> {
+    pub fn list(values: &[Self]) -> Vec<T>
+    where
+        T: Clone,
+    {
+        values.iter().map(|value| value.0.clone()).collect()
+    }
+}
+
+impl Written for DnsName {
+    const NAME: &'static str = "DnsName";
+    const EXPECTED: &'static str = "a DNS name";
+
+    fn schema() -> Schema {
+        // 255 octets on the wire are at most 1,004 characters with every octet escaped.
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1004,
+            "pattern": r"^([!-\-/-\[\]-~]|\\[!-/:-~]|\\[0-9]{3})+(\.([!-\-/-\[\]-~]|\\[!-/:-~]|\\[0-9]{3})+)*\.?$",
+        })
+    }
+}
+
+impl Written for NameTemplate {
+    const NAME: &'static str = "NameTemplate";
+    const EXPECTED: &'static str = "a name template such as `api.{cluster}`";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 255,
+            "pattern": r"^[^{}\s]*\{cluster\}([^{}\s]*[^{}\s.])?$",
+        })
+    }
+}
+
+impl Written for ObjectName {
+    const NAME: &'static str = "ObjectName";
+    const EXPECTED: &'static str = "the name of an object";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 253,
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        })
+    }
+}
+
+impl Written for ClusterName {
+    const NAME: &'static str = "ClusterName";
+    const EXPECTED: &'static str = "the name of a cluster";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "maxLength": 63, "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" })
+    }
+}
+
+impl Written for ClusterId {
+    const NAME: &'static str = "ClusterId";
+    const EXPECTED: &'static str = "a cluster id";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[!-~]+$" })
+    }
+}
+
+impl Written for Cidr {
+    const NAME: &'static str = "Cidr";
+    const EXPECTED: &'static str = "a CIDR such as 192.0.2.0/24";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 43,
+            "x-kubernetes-validations": [{
+                "rule": "isCIDR(self) && cidr(self) == cidr(self).masked()",
+                "message": "must be a CIDR without host bits, such as 192.0.2.0/24",
+            }],
+        })
+    }
+}
+
+impl Written for IpAddr {
+    const NAME: &'static str = "IpAddress";
+    const EXPECTED: &'static str = "an IP address";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 45,
+            "x-kubernetes-validations": [{ "rule": "isIP(self)", "message": "must be an IPv4 or IPv6 address" }],
+        })
+    }
+
+    fn complaint(text: &str, _: Self::Err) -> String {
+        format!("{text:?} is not {}", Self::EXPECTED)
+    }
+}
+
+impl Written for SocketAddr {
+    const NAME: &'static str = "SocketAddress";
+    const EXPECTED: &'static str = "an address with its port, such as 192.0.2.1:6443";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 53,
+            "pattern": r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\]):([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$",
+        })
+    }
+
+    fn complaint(text: &str, _: Self::Err) -> String {
+        format!("{text:?} is not {}", Self::EXPECTED)
+    }
+}
+
+/// A length of time such as `5s`, `250ms` or `1h30m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no length of time; write a whole number and its unit (ms, s, m or h), such as 60s or 1h30m")]
+pub struct SpanError(String);
+
+impl FromStr for Span {
+    type Err = SpanError;
+
+    fn from_str(text: &str) -> Result<Self, SpanError> {
+        let error = || SpanError(text.into());
+        let mut rest = text;
+        let mut total = Duration::ZERO;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
+            let count: u32 = rest[..digits].parse().map_err(|_| error())?;
+            rest = &rest[digits..];
+            let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+            let one = match &rest[..unit] {
+                "ms" => Duration::from_millis(1),
+                "s" => Duration::from_secs(1),
+                "m" => Duration::from_secs(60),
+                "h" => Duration::from_secs(3600),
+                _ => return Err(error()),
+            };
+            total = one.checked_mul(count).and_then(|span| total.checked_add(span)).ok_or_else(error)?;
+            rest = &rest[unit..];
+        }
+        if text.is_empty() { Err(error()) } else { Ok(Self(total)) }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            millis if millis.is_multiple_of(1000) => write!(f, "{}s", millis / 1000),
+            millis => write!(f, "{millis}ms"),
+        }
+    }
+}
+
+impl Written for Span {
+    const NAME: &'static str = "Span";
+    const EXPECTED: &'static str = "a length of time such as 60s";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "maxLength": 32, "pattern": r"^([0-9]{1,9}(ms|s|m|h))+$" })
+    }
+}
+
+/// What a structure must hold beyond the types of its fields.
+pub trait Check {
+    fn check(&self) -> Result<(), String>;
+}
+
+/// For `#[serde(deserialize_with)]`: the mistake is found where it stands, so that the error can point at it.
+pub fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de> + Check>(deserializer: D) -> Result<T, D::Error> {
+    let value = T::deserialize(deserializer)?;
+    value.check().map_err(D::Error::custom)?;
+    Ok(value)
+}
+
+/// [`checked`] for fields that may be left out.
+pub fn checked_option<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Check,
+{
+    let value = Option::<T>::deserialize(deserializer)?;
+    value.as_ref().map_or(Ok(()), Check::check).map_err(D::Error::custom)?;
+    Ok(value)
+}
+
+/// For `#[serde(deserialize_with)]` on numbers and booleans: as a hub reads them, so that `"30"` in quotes is a text.
+pub fn plain<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    T::deserialize(value).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_and_written() {
+        for (text, millis) in [("60s", 60_000), ("250ms", 250), ("1h30m", 5_400_000), ("0s", 0), ("1m1s1ms", 61_001)] {
+            assert_eq!(text.parse::<Span>().unwrap().0, Duration::from_millis(millis), "{text}");
+        }
+        for bad in ["", "60", "s", "1.5s", "-1s", "1d", "1 s", "99999999999s"] {
+            assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+        assert_eq!(Span(Duration::from_millis(61_001)).to_string(), "61001ms");
+    }
+}

@@ -1,0 +1,58 @@
+//! `kind: Verdict`: what we say of objects that have no room for conditions of ours.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Beside a `DNSEndpoint` or an Ingress of the same name, and owned by it: what became of each of its parts.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "fleetgate.dev",
+    version = "v1alpha1",
+    kind = "Verdict",
+    plural = "verdicts",
+    namespaced,
+    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.object.kind"),
+    printcolumn(name = "Published", type_ = "integer", json_path = ".spec.published"),
+    printcolumn(name = "Refused", type_ = "integer", json_path = ".spec.refused"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VerdictSpec {
+    pub object: JudgedObject,
+    /// How many parts are published.
+    #[serde(default)]
+    pub published: u32,
+    /// How many parts are refused.
+    #[serde(default)]
+    pub refused: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub parts: Vec<PartVerdict>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct JudgedObject {
+    pub kind: String,
+    /// The generation that was judged.
+    #[serde(default)]
+    pub generation: i64,
+}
+
+/// One endpoint of a `DNSEndpoint`, or one member cluster of an Ingress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PartVerdict {
+    /// The endpoint's name and type, or the cluster's name.
+    pub part: String,
+    pub published: bool,
+    /// A fixed word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The field at fault.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
