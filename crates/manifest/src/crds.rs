@@ -24,10 +24,13 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 
 /// All of them as one stream of YAML documents, ready for `kubectl apply -f -`.
 pub fn to_yaml() -> String {
-    let documents = all().into_iter().map(|crd| {
+    let mut stream = String::new();
+    for crd in all() {
         // Through a JSON value, so that keys are sorted and the output stays the same from build to build.
         let value = serde_json::to_value(crd).expect("a definition is made of texts and numbers");
-        serde_saphyr::to_string(&value).expect("a JSON value has a YAML form")
-    });
-    documents.map(|document| format!("---\n{}", document.trim_start_matches("---\n"))).collect()
+        let document = serde_saphyr::to_string(&value).expect("a JSON value has a YAML form");
+        stream.push_str("---\n");
+        stream.push_str(document.trim_start_matches("---\n"));
+    }
+    stream
 }

@@ -236,10 +236,10 @@ fn parse<T: DeserializeOwned>(document: &Document<'_>) -> Result<T, Mistake> {
         strict_booleans: true,
     };
     serde_saphyr::from_str_with_options(document.text, options).map_err(|error| {
-        let location = error.location();
-        let (line, column) = location.map_or((1, 1), |at| (at.line() as usize, at.column() as usize));
+        let position = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).max(1);
+        let (line, column) = error.location().map_or((1, 1), |at| (position(at.line()), position(at.column())));
         let reason = DefaultMessageFormatter.format_message(error.without_snippet()).escape_debug().to_string();
-        Mistake { line: document.first_line + line.saturating_sub(1), column: column.max(1), reason: tidy(&reason) }
+        Mistake { line: document.first_line + line - 1, column, reason: tidy(&reason) }
     })
 }
 

@@ -210,8 +210,8 @@ impl FromStr for Span {
             let one = match &rest[..unit] {
                 "ms" => Duration::from_millis(1),
                 "s" => Duration::from_secs(1),
-                "m" => Duration::from_secs(60),
-                "h" => Duration::from_secs(3600),
+                "m" => Duration::from_mins(1),
+                "h" => Duration::from_hours(1),
                 _ => return Err(error()),
             };
             total = one.checked_mul(count).and_then(|span| total.checked_add(span)).ok_or_else(error)?;

@@ -118,7 +118,7 @@ pub struct ZoneFileSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub file: Option<String>,
-    /// A key of a ConfigMap (on a hub).
+    /// A key of a `ConfigMap` (on a hub).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapKeySpec>,
 }
@@ -167,7 +167,7 @@ fn default_apps_name() -> Text<NameTemplate> {
 }
 
 fn default_grace() -> Text<Span> {
-    Text(Span(Duration::from_secs(60)))
+    Text(Span(Duration::from_mins(1)))
 }
 
 fn default_max_share() -> f64 {

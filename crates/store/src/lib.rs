@@ -1,1 +1,12 @@
+//! The embedded home: a watched folder of manifests, and a database that remembers what was last good and who was first.
+//!
+//! The way of a change: [`watch`] notices it, [`home`] reads the file again and decides what it means, [`database`]
+//! keeps it, and the facts go to the planner.
 
+pub mod database;
+pub mod folder;
+pub mod home;
+pub mod watch;
+
+pub use database::{Database, DatabaseError, Record};
+pub use home::{FolderError, Home, RefusedFile, Update};

@@ -1,0 +1,266 @@
+//! What outlives a restart: every object's last good text and the moment it was first seen.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use model::identity::Kind;
+use model::{ObjectName, ObjectRef, Timestamp};
+use redb::backends::InMemoryBackend;
+use redb::{ReadableDatabase, ReadableTable, TableDefinition};
+use serde::{Deserialize, Serialize};
+
+/// `Kind/namespace/name` to a [`Record`] in JSON.
+const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+/// The form of what is stored, so that a later version knows what it has before it.
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const FORM: u64 = 1;
+/// The whole of a large fleet's working set; the operating system caches the rest.
+const CACHE: usize = 8 << 20;
+const FILE: &str = "fleetgate.redb";
+
+pub struct Database {
+    inner: redb::Database,
+}
+
+/// One object as it was last accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// When the object was first seen, in nanoseconds since the Unix epoch.
+    pub since: u64,
+    /// The file that it came from, relative to the folder.
+    pub file: PathBuf,
+    /// Where its document began in the file.
+    pub line: usize,
+    pub text: String,
+}
+
+impl Record {
+    pub fn since(&self) -> Timestamp {
+        Timestamp(self.since)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("creating the data folder {path}")]
+    Folder { path: PathBuf, source: std::io::Error },
+    #[error("{path} is in use by another fleetgate; give each one a --data folder of its own")]
+    InUse { path: PathBuf },
+    #[error("opening the database {path}")]
+    Open { path: PathBuf, source: Box<redb::Error> },
+    #[error("{path} was written by a newer fleetgate (form {found}, this one knows {FORM})")]
+    Newer { path: PathBuf, found: u64 },
+    #[error("reading the database")]
+    Read(#[source] Box<redb::Error>),
+    #[error("writing the database")]
+    Write(#[source] Box<redb::Error>),
+    #[error("the database's entry {0:?} cannot be read; it was not written by this program")]
+    Entry(String),
+}
+
+impl Database {
+    pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
+        let failed = |source| DatabaseError::Folder { path: folder.into(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let path = folder.join(FILE);
+        let inner = redb::Builder::new().set_cache_size(CACHE).create(&path).map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => DatabaseError::InUse { path: path.clone() },
+            error => DatabaseError::Open { path: path.clone(), source: Box::new(error.into()) },
+        })?;
+        // Manifests may hold Secrets.
+        restrict(&path).map_err(failed)?;
+        Self { inner }.check_form(&path)
+    }
+
+    /// Forgets everything when it is dropped.
+    pub fn in_memory() -> Result<Self, DatabaseError> {
+        let path = Path::new("(memory)");
+        let inner = redb::Builder::new().create_with_backend(InMemoryBackend::new());
+        let inner = inner.map_err(|error| DatabaseError::Open { path: path.into(), source: Box::new(error.into()) })?;
+        Self { inner }.check_form(path)
+    }
+
+    fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
+        let found = self.write_with(|transaction| {
+            transaction.open_table(OBJECTS)?;
+            let mut meta = transaction.open_table(META)?;
+            let found = meta.get("form")?.map(|form| form.value());
+            if found.is_none() {
+                meta.insert("form", FORM)?;
+            }
+            Ok(found)
+        })?;
+        match found {
+            Some(found) if found > FORM => Err(DatabaseError::Newer { path: path.into(), found }),
+            _ => Ok(self),
+        }
+    }
+
+    pub fn load(&self) -> Result<BTreeMap<ObjectRef, Record>, DatabaseError> {
+        let mut objects = BTreeMap::new();
+        self.for_each("", |object, record| _ = objects.insert(object, record))?;
+        Ok(objects)
+    }
+
+    /// All objects of one kind, in the order of their names.
+    pub fn list(&self, kind: Kind) -> Result<Vec<(ObjectRef, Record)>, DatabaseError> {
+        let mut objects = Vec::new();
+        self.for_each(&format!("{kind}/"), |object, record| objects.push((object, record)))?;
+        Ok(objects)
+    }
+
+    pub fn get(&self, object: &ObjectRef) -> Result<Option<Record>, DatabaseError> {
+        let key = key(object);
+        let found = self.read_with(|table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
+        found.map(|value| decode(&key, &value)).transpose()
+    }
+
+    /// One transaction: after a crash at any moment either all of it is there or nothing. Returns once it is on disk.
+    pub fn commit(&self, changes: &[(ObjectRef, Option<Record>)]) -> Result<(), DatabaseError> {
+        self.write_with(|transaction| {
+            let mut table = transaction.open_table(OBJECTS)?;
+            for (object, record) in changes {
+                let key = key(object);
+                match record {
+                    Some(record) => {
+                        let value = serde_json::to_vec(record).expect("a record is made of texts and numbers");
+                        table.insert(key.as_str(), value.as_slice())?;
+                    }
+                    None => _ = table.remove(key.as_str())?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn for_each(&self, prefix: &str, mut visit: impl FnMut(ObjectRef, Record)) -> Result<(), DatabaseError> {
+        let entries = self.read_with(|table| {
+            let range = table.range(prefix..)?;
+            let mut entries = Vec::new();
+            for entry in range {
+                let (key, value) = entry?;
+                if !key.value().starts_with(prefix) {
+                    break;
+                }
+                entries.push((key.value().to_owned(), value.value().to_vec()));
+            }
+            Ok(entries)
+        })?;
+        for (key, value) in entries {
+            let object = object(&key).ok_or_else(|| DatabaseError::Entry(key.clone()))?;
+            visit(object, decode(&key, &value)?);
+        }
+        Ok(())
+    }
+
+    fn read_with<T>(
+        &self,
+        read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, redb::Error>,
+    ) -> Result<T, DatabaseError> {
+        let attempt = || read(&self.inner.begin_read()?.open_table(OBJECTS)?);
+        attempt().map_err(|error| DatabaseError::Read(Box::new(error)))
+    }
+
+    fn write_with<T>(
+        &self,
+        write: impl FnOnce(&redb::WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, DatabaseError> {
+        let attempt = || {
+            let transaction = self.inner.begin_write()?;
+            let value = write(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        attempt().map_err(|error| DatabaseError::Write(Box::new(error)))
+    }
+}
+
+#[cfg(unix)]
+fn restrict(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+}
+
+#[cfg(not(unix))]
+fn restrict(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn key(object: &ObjectRef) -> String {
+    let namespace = object.namespace.as_ref().map_or("", ObjectName::as_str);
+    format!("{}/{namespace}/{}", object.kind, object.name)
+}
+
+fn object(key: &str) -> Option<ObjectRef> {
+    let mut parts = key.splitn(3, '/');
+    let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let kind = Kind::ALL.into_iter().find(|candidate| candidate.as_str() == kind)?;
+    let namespace = if namespace.is_empty() { None } else { Some(namespace.parse().ok()?) };
+    Some(ObjectRef { kind, namespace, name: name.parse().ok()? })
+}
+
+fn decode(key: &str, value: &[u8]) -> Result<Record, DatabaseError> {
+    serde_json::from_slice(value).map_err(|_| DatabaseError::Entry(key.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(name: &str) -> ObjectRef {
+        ObjectRef::cluster_scoped(Kind::Zone, name.parse().unwrap())
+    }
+
+    fn record(text: &str) -> Record {
+        Record { since: 7, file: "a.yaml".into(), line: 3, text: text.into() }
+    }
+
+    #[test]
+    fn what_was_committed_is_there_after_reopening() {
+        let folder = tempfile::tempdir().unwrap();
+        let claim = ObjectRef {
+            kind: Kind::AddressClaim,
+            namespace: Some("acme".parse().unwrap()),
+            name: "web".parse().unwrap(),
+        };
+        {
+            let database = Database::open(folder.path()).unwrap();
+            let both = [
+                (zone("a"), Some(record("one"))),
+                (zone("b"), Some(record("two"))),
+                (claim.clone(), Some(record("x"))),
+            ];
+            database.commit(&both).unwrap();
+            database.commit(&[(zone("a"), None), (zone("b"), Some(record("three")))]).unwrap();
+        }
+        let database = Database::open(folder.path()).unwrap();
+        let expected = BTreeMap::from([(zone("b"), record("three")), (claim.clone(), record("x"))]);
+        assert_eq!(database.load().unwrap(), expected);
+        assert_eq!(database.get(&claim).unwrap(), Some(record("x")));
+        assert_eq!(database.get(&zone("a")).unwrap(), None);
+        assert_eq!(database.list(Kind::Zone).unwrap(), [(zone("b"), record("three"))]);
+    }
+
+    #[test]
+    fn two_processes_cannot_share_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = Database::open(folder.path()).unwrap();
+        assert!(matches!(Database::open(folder.path()), Err(DatabaseError::InUse { .. })));
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let _database = Database::open(folder.path()).unwrap();
+        assert_eq!(fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), "not a database").unwrap();
+        assert!(matches!(Database::open(folder.path()), Err(DatabaseError::Open { .. })));
+    }
+}

@@ -1,0 +1,508 @@
+//! What the folder means: which objects there are, what changed, and which files are refused.
+//!
+//! A file is taken whole or not at all. While it is refused, the objects that it held before stay as they were; every
+//! other file goes on. What was taken is on disk before anybody hears of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant, SystemTime};
+
+use manifest::{Document, Manifest, Mistake, Value};
+use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
+
+use crate::database::{Database, DatabaseError, Record};
+use crate::folder::{self, Stamp};
+use crate::watch::{Dirty, Signal, Watcher};
+
+/// How long a file may be away before its objects go. Editors that write a new file and rename leave a gap, and a whole
+/// folder that is being deleted loses its files one by one before it is seen to be gone itself.
+const ABSENCE: Duration = Duration::from_millis(500);
+/// How often the folder is looked at without being told: is it still the same, and has anything slipped by?
+const PATROL: Duration = Duration::from_secs(1);
+/// How often all files are compared, for changes that no event tells of (links out of the folder, network shares).
+const COMPARE: Duration = Duration::from_secs(10);
+/// Enough to mend a file by; a file of another format would give one per document.
+const MISTAKES_PER_FILE: usize = 20;
+
+pub struct Home {
+    root: PathBuf,
+    database: Arc<Database>,
+    watcher: Watcher,
+    files: BTreeMap<PathBuf, FileState>,
+    held: HashMap<ObjectRef, Held>,
+    /// What could not be written to the database yet.
+    unsaved: BTreeMap<ObjectRef, Option<Record>>,
+    /// The latest `since` that was given: a clock that is set back makes nobody senior.
+    latest: Timestamp,
+    digests: RandomState,
+    folder_error: Option<FolderError>,
+    /// What the last update said is wrong.
+    told: (Vec<RefusedFile>, Option<FolderError>),
+    compared: Instant,
+}
+
+#[derive(Default)]
+struct FileState {
+    stamp: Option<Stamp>,
+    objects: BTreeSet<ObjectRef>,
+    missing_since: Option<Instant>,
+    mistakes: Vec<Mistake>,
+}
+
+/// An object that serves, and the document that it was last taken from.
+struct Held {
+    file: PathBuf,
+    line: usize,
+    digest: u64,
+    since: Timestamp,
+}
+
+/// What happened in the folder since the last update.
+#[derive(Debug, Default)]
+pub struct Update {
+    pub facts: Vec<FactChange>,
+    /// All files that are refused now.
+    pub refused: Vec<RefusedFile>,
+    pub folder: Option<FolderError>,
+    /// The state is served but would not survive a restart.
+    pub unsaved: Option<DatabaseError>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedFile {
+    pub file: PathBuf,
+    pub mistakes: Vec<Mistake>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FolderError {
+    #[error("there is no folder {0}")]
+    Missing(PathBuf),
+    #[error("{0} is no folder")]
+    NotAFolder(PathBuf),
+    #[error("reading the folder {path}: {reason}")]
+    Unreadable { path: PathBuf, reason: String },
+    #[error("watching the folder {path}: {reason}; changes are noticed by comparing every {} s", COMPARE.as_secs())]
+    Unwatched { path: PathBuf, reason: String },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+impl Home {
+    /// Reads the database and then the folder. A folder that is away is an error only when nothing is known of it.
+    pub fn open(root: &Path, database: Arc<Database>) -> Result<(Self, Update), OpenError> {
+        let known = database.load()?;
+        // Events come with real paths; a folder given as a link or relative must match them.
+        let root = root.canonicalize().unwrap_or_else(|_| root.into());
+        if known.is_empty() {
+            list(&root)?;
+        }
+        let mut home = Self {
+            watcher: Watcher::new(&root),
+            root,
+            database,
+            files: BTreeMap::new(),
+            held: HashMap::new(),
+            unsaved: BTreeMap::new(),
+            latest: Timestamp::default(),
+            digests: RandomState::new(),
+            folder_error: None,
+            told: (Vec::new(), None),
+            compared: Instant::now(),
+        };
+        home.rewatch();
+        let facts = home.recall(known);
+        let mut update = home.refresh(&Dirty { files: BTreeSet::new(), all: true });
+        // What the folder says comes after what the database remembers.
+        update.facts.splice(0..0, facts);
+        home.told = (update.refused.clone(), update.folder.clone());
+        Ok((home, update))
+    }
+
+    /// For whoever wants to end [`Home::next`].
+    pub fn stopper(&self) -> Sender<Signal> {
+        self.watcher.sender()
+    }
+
+    /// Waits for the next change, or until `deadline`; `None` means stop.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Option<Update> {
+        loop {
+            let now = Instant::now();
+            let absent = self.files.values().filter_map(|file| file.missing_since).map(|since| since + ABSENCE).min();
+            let until = [Some(now + PATROL), absent, deadline].into_iter().flatten().min().unwrap_or(now);
+            let mut dirty = self.watcher.wait(until)?;
+            let now = Instant::now();
+            if self.is_replaced() {
+                self.rewatch();
+                dirty.all = true;
+            }
+            if now >= self.compared + COMPARE {
+                dirty.all = true;
+            }
+            let absent = absent.is_some_and(|at| now >= at);
+            if dirty != Dirty::default() || absent {
+                let update = self.refresh(&dirty);
+                if !update.facts.is_empty() || self.told != (update.refused.clone(), update.folder.clone()) {
+                    self.told = (update.refused.clone(), update.folder.clone());
+                    return Some(update);
+                }
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                let (refused, folder) = self.told.clone();
+                return Some(Update { facts: Vec::new(), refused, folder, unsaved: None });
+            }
+        }
+    }
+
+    /// Takes over what the database remembers; the folder is read after it and wins.
+    fn recall(&mut self, known: BTreeMap<ObjectRef, Record>) -> Vec<FactChange> {
+        let mut facts = Vec::new();
+        for (object, record) in known {
+            let document = Document { first_line: record.line, text: &record.text };
+            let value = match manifest::read(&document) {
+                Ok(manifest) => manifest.value,
+                Err(mistake) => {
+                    tracing::warn!(%object, file = %record.file.display(), %mistake, "the database's last good state of it is not valid any more; left out");
+                    continue;
+                }
+            };
+            self.latest = self.latest.max(record.since());
+            facts.push(fact(&object, Some((record.since(), value))));
+            self.files.entry(record.file.clone()).or_default().objects.insert(object.clone());
+            let digest = self.digests.hash_one(&record.text);
+            let held = Held { file: record.file.clone(), line: record.line, digest, since: record.since() };
+            self.held.insert(object, held);
+        }
+        facts
+    }
+
+    fn rewatch(&mut self) {
+        self.folder_error = match list(&self.root) {
+            Err(error) => Some(error),
+            Ok(()) => self
+                .watcher
+                .rewatch()
+                .err()
+                .map(|error| FolderError::Unwatched { path: self.root.clone(), reason: error.to_string() }),
+        };
+    }
+
+    /// Whether the path leads to another folder than the one being watched, or to one again.
+    fn is_replaced(&self) -> bool {
+        let there = list(&self.root);
+        match (&self.folder_error, there) {
+            (Some(FolderError::Unwatched { .. }) | None, Ok(())) => self.watcher.root_changed(),
+            (None, Err(_)) | (Some(_), Ok(())) => true,
+            (Some(old), Err(new)) => *old != new,
+        }
+    }
+
+    fn refused(&self) -> Vec<RefusedFile> {
+        let refused = self.files.iter().filter(|(_, state)| !state.mistakes.is_empty());
+        refused.map(|(file, state)| RefusedFile { file: file.clone(), mistakes: state.mistakes.clone() }).collect()
+    }
+
+    /// * Reads what is dirty, decides what it means, keeps it, and says what changed.
+    fn refresh(&mut self, dirty: &Dirty) -> Update {
+        let mut changes = Changes::default();
+        if let Some(candidates) = self.candidates(dirty) {
+            let (mut taken, gone) = self.read(candidates);
+            self.refuse_doubles(&mut taken, &gone);
+            self.take(taken, &mut changes);
+            self.drop_gone(&gone, &mut changes);
+        }
+        let unsaved = self.save(changes.records);
+        Update { facts: changes.facts, refused: self.refused(), folder: self.folder_error.clone(), unsaved }
+    }
+
+    /// The files that have to be looked at; `None` while the folder is away, when nothing is to be concluded.
+    fn candidates(&mut self, dirty: &Dirty) -> Option<BTreeSet<PathBuf>> {
+        let mut candidates = dirty.files.clone();
+        if dirty.all {
+            let found = match folder::scan(&self.root) {
+                Ok(found) => found,
+                Err(error) => {
+                    self.folder_error = Some(unreadable(&self.root, &error));
+                    return None;
+                }
+            };
+            self.compared = Instant::now();
+            let known = |file: &PathBuf| self.files.get(file).and_then(|state| state.stamp.as_ref());
+            let changed = found.iter().filter(|(file, stamp)| known(file) != Some(stamp)).map(|(file, _)| file);
+            let changed = changed.filter(|file| !self.watcher.is_being_written(file));
+            candidates.extend(changed.cloned());
+            candidates.extend(self.files.keys().filter(|file| !found.contains_key(*file)).cloned());
+        } else if let Err(error) = list(&self.root) {
+            self.folder_error = Some(error);
+            return None;
+        }
+        // What was refused because of another file may be right now, and what is away may be away long enough.
+        let pending =
+            self.files.iter().filter(|(_, state)| !state.mistakes.is_empty() || state.missing_since.is_some());
+        candidates.extend(pending.map(|(file, _)| file.clone()));
+        Some(candidates)
+    }
+
+    /// Reads files: those that can be taken, and those that are gone for good.
+    fn read(&mut self, candidates: BTreeSet<PathBuf>) -> (BTreeMap<PathBuf, Vec<Entry>>, BTreeSet<PathBuf>) {
+        let (mut taken, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        for file in candidates {
+            let path = self.root.join(&file);
+            let Some(stamp) = folder::stamp(&path) else {
+                if let Some(state) = self.files.get_mut(&file) {
+                    let missing_since = *state.missing_since.get_or_insert_with(Instant::now);
+                    state.mistakes.clear();
+                    if missing_since.elapsed() >= ABSENCE {
+                        gone.insert(file);
+                    }
+                }
+                continue;
+            };
+            let read = folder::read(&path).map_err(|mistake| vec![mistake]).and_then(|text| self.entries(&file, &text));
+            let state = self.files.entry(file.clone()).or_default();
+            state.stamp = Some(stamp);
+            state.missing_since = None;
+            match read {
+                Ok(entries) => _ = taken.insert(file, entries),
+                Err(mistakes) => refuse(&file, state, mistakes),
+            }
+        }
+        (taken, gone)
+    }
+
+    fn entries(&self, file: &Path, text: &str) -> Result<Vec<Entry>, Vec<Mistake>> {
+        let known: HashMap<u64, &ObjectRef> = self
+            .files
+            .get(file)
+            .map(|state| state.objects.iter().map(|object| (self.held[object].digest, object)).collect())
+            .unwrap_or_default();
+        let (mut entries, mut mistakes) = (Vec::new(), Vec::new());
+        for document in manifest::split(text) {
+            let digest = self.digests.hash_one(document.text);
+            let line = manifest::document::first_content_line(&document);
+            if let Some(&object) = known.get(&digest) {
+                entries.push(Entry { object: object.clone(), line, digest, news: None });
+                continue;
+            }
+            match manifest::read(&document) {
+                Ok(Manifest { object, value }) => {
+                    let news = Some(News { value, text: document.text.to_owned() });
+                    entries.push(Entry { object, line, digest, news });
+                }
+                Err(mistake) => mistakes.push(mistake),
+            }
+            if mistakes.len() == MISTAKES_PER_FILE {
+                break;
+            }
+        }
+        if mistakes.is_empty() { Ok(entries) } else { Err(mistakes) }
+    }
+
+    /// An object that is written down twice counts where it was first; the other file is refused.
+    fn refuse_doubles(&mut self, taken: &mut BTreeMap<PathBuf, Vec<Entry>>, gone: &BTreeSet<PathBuf>) {
+        let mut claimed: HashMap<&ObjectRef, (&Path, usize)> = HashMap::new();
+        let mut refused = Vec::new();
+        for (file, entries) in &*taken {
+            let mut mine = HashMap::new();
+            let mut mistakes = Vec::new();
+            for entry in entries {
+                let object = &entry.object;
+                let elsewhere = self.still_held_elsewhere(object, file, taken, gone);
+                let first = claimed.get(object).copied().or(elsewhere).or(mine.get(object).copied());
+                if let Some((first, line)) = first {
+                    let reason = format!("{object} is already defined in {}:{line}", first.display());
+                    mistakes.push(Mistake { line: entry.line, column: 1, reason });
+                }
+                mine.entry(object).or_insert((file.as_path(), entry.line));
+            }
+            if mistakes.is_empty() {
+                claimed.extend(mine);
+            } else {
+                mistakes.truncate(MISTAKES_PER_FILE);
+                refused.push((file.clone(), mistakes));
+            }
+        }
+        for (file, mistakes) in refused {
+            taken.remove(&file);
+            refuse(&file, self.files.entry(file.clone()).or_default(), mistakes);
+        }
+    }
+
+    /// The other file that holds an object and is not about to give it up.
+    fn still_held_elsewhere<'a>(
+        &'a self,
+        object: &ObjectRef,
+        file: &Path,
+        taken: &BTreeMap<PathBuf, Vec<Entry>>,
+        gone: &BTreeSet<PathBuf>,
+    ) -> Option<(&'a Path, usize)> {
+        let held = self.held.get(object).filter(|held| held.file != file && !gone.contains(&held.file))?;
+        let stays = match taken.get(&held.file) {
+            Some(entries) => entries.iter().any(|entry| entry.object == *object),
+            None => self.files[&held.file].missing_since.is_none(),
+        };
+        stays.then_some((held.file.as_path(), held.line))
+    }
+
+    fn take(&mut self, taken: BTreeMap<PathBuf, Vec<Entry>>, changes: &mut Changes) {
+        let now = self.moment();
+        let mut before = Vec::new();
+        for (file, entries) in taken {
+            let state = self.files.entry(file.clone()).or_default();
+            if !state.mistakes.is_empty() {
+                state.mistakes.clear();
+                tracing::info!(file = %file.display(), "the file is in order again");
+            }
+            let objects = entries.iter().map(|entry| entry.object.clone()).collect();
+            before.push((file.clone(), std::mem::replace(&mut state.objects, objects)));
+            for entry in entries {
+                self.hold(&file, entry, now, changes);
+            }
+        }
+        // Only now: an object may have moved from one file to another.
+        for (file, objects) in before {
+            let left = objects.into_iter().filter(|object| !self.files[&file].objects.contains(object));
+            for object in left.collect::<Vec<_>>() {
+                self.release(&file, &object, changes);
+            }
+        }
+    }
+
+    fn hold(&mut self, file: &Path, entry: Entry, now: Timestamp, changes: &mut Changes) {
+        let Entry { object, line, digest, news } = entry;
+        let old = self.held.get_mut(&object);
+        let since = old.as_ref().map_or(now, |held| held.since);
+        if let Some(held) = old
+            && held.file == file
+            && held.digest == digest
+        {
+            held.line = line;
+            return;
+        }
+        if let Some(old) = self.held.get(&object).filter(|held| held.file != file)
+            && let Some(state) = self.files.get_mut(&old.file)
+        {
+            state.objects.remove(&object);
+        }
+        self.held.insert(object.clone(), Held { file: file.into(), line, digest, since });
+        // Without news the digest was known for this very file, and the return above was taken.
+        let Some(News { value, text }) = news else { return };
+        changes.facts.push(fact(&object, Some((since, value))));
+        changes.records.push((object, Some(Record { since: since.0, file: file.into(), line, text })));
+    }
+
+    fn release(&mut self, file: &Path, object: &ObjectRef, changes: &mut Changes) {
+        if self.held.get(object).is_some_and(|held| held.file == file) {
+            self.held.remove(object);
+            changes.facts.push(fact(object, None));
+            changes.records.push((object.clone(), None));
+        }
+    }
+
+    fn drop_gone(&mut self, gone: &BTreeSet<PathBuf>, changes: &mut Changes) {
+        for file in gone {
+            let objects = self.files.remove(file).map(|state| state.objects).unwrap_or_default();
+            for object in objects {
+                self.release(file, &object, changes);
+            }
+        }
+    }
+
+    fn save(&mut self, records: Vec<(ObjectRef, Option<Record>)>) -> Option<DatabaseError> {
+        if records.is_empty() && self.unsaved.is_empty() {
+            return None;
+        }
+        self.unsaved.extend(records);
+        let all: Vec<_> = std::mem::take(&mut self.unsaved).into_iter().collect();
+        let error = self.database.commit(&all).err()?;
+        self.unsaved = all.into_iter().collect();
+        Some(error)
+    }
+
+    fn moment(&mut self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.latest = self.latest.max(Timestamp::from_unix(since_epoch));
+        self.latest
+    }
+}
+
+/// One object of a file that was read.
+struct Entry {
+    object: ObjectRef,
+    line: usize,
+    digest: u64,
+    /// `None`: the document is the one that is served already.
+    news: Option<News>,
+}
+
+struct News {
+    value: Value,
+    text: String,
+}
+
+#[derive(Default)]
+struct Changes {
+    facts: Vec<FactChange>,
+    records: Vec<(ObjectRef, Option<Record>)>,
+}
+
+fn refuse(file: &Path, state: &mut FileState, mistakes: Vec<Mistake>) {
+    if state.mistakes != mistakes {
+        for mistake in &mistakes {
+            let file = file.display();
+            tracing::error!(%file, line = mistake.line, column = mistake.column, "{file}:{mistake}; the last good state of this file keeps serving");
+        }
+    }
+    state.mistakes = mistakes;
+}
+
+fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
+    use model::identity::Kind;
+    let since = |moment| Since::at(moment);
+    match (object.kind, value) {
+        (Kind::Zone, None) => FactChange::Zone(object.name.clone(), None),
+        (Kind::Tenant, None) => FactChange::Tenant(object.name.clone(), None),
+        (Kind::Cluster, None) => FactChange::Cluster(cluster_name(object), None),
+        (_, None) => FactChange::Other(object.clone(), false),
+        (_, Some((at, Value::Zone(value)))) => {
+            FactChange::Zone(object.name.clone(), Some(Fact { since: since(at), value }))
+        }
+        (_, Some((at, Value::Tenant(value)))) => {
+            FactChange::Tenant(object.name.clone(), Some(Fact { since: since(at), value }))
+        }
+        (_, Some((at, Value::Cluster(value)))) => {
+            FactChange::Cluster(value.name.clone(), Some(Fact { since: since(at), value: *value }))
+        }
+        (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
+    }
+}
+
+fn cluster_name(object: &ObjectRef) -> model::ClusterName {
+    object.name.as_str().parse().expect("only documents with a valid cluster name become Cluster objects")
+}
+
+/// Whether the folder can be listed.
+fn list(root: &Path) -> Result<(), FolderError> {
+    std::fs::read_dir(root).map(drop).map_err(|error| unreadable(root, &error))
+}
+
+fn unreadable(root: &Path, error: &io::Error) -> FolderError {
+    match error.kind() {
+        io::ErrorKind::NotFound => FolderError::Missing(root.into()),
+        io::ErrorKind::NotADirectory => FolderError::NotAFolder(root.into()),
+        _ => FolderError::Unreadable { path: root.into(), reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests;
