@@ -1,1 +1,22 @@
+//! Fleetgate's authoritative DNS server.
+//!
+//! A query goes [`listen`] → [`query`] → [`index`] and back; `request` and `response` know the wire. The planner's
+//! [`model::Changes`] become the next [`Index`], which one writer publishes through an [`arc_swap::ArcSwap`]; readers
+//! never wait for it and keep the one they have until their answer is written.
 
+pub mod index;
+pub mod listen;
+pub mod metrics;
+pub mod query;
+mod request;
+mod response;
+mod trie;
+
+#[cfg(test)]
+#[path = "../tests/records/mod.rs"]
+mod records;
+
+pub use index::Index;
+pub use listen::{BindError, Listeners};
+pub use metrics::Metrics;
+pub use query::{Outcome, Transport, answer};
