@@ -1,0 +1,141 @@
+//! What the doors count. Every label has a fixed set of values: nothing that a peer sends becomes one.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::listen::DoorKind;
+use crate::refusal::Refusal;
+
+/// The outcome of a connection that was carried; all others are codes of refusals.
+const ESTABLISHED: &str = "Established";
+
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    connections: Family<OutcomeLabels, Counter>,
+    open: Family<DoorLabels, Gauge>,
+    bytes: Family<DirectionLabels, Counter>,
+    accept_errors: Family<DoorLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DoorLabels {
+    door: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    door: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    door: &'static str,
+    direction: &'static str,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("fleetgate_gateway");
+        registry.register(
+            "connections",
+            "Connections by what became of them: Established, or the code of the refusal",
+            metrics.connections.clone(),
+        );
+        registry.register("open_connections", "Connections that are open now", metrics.open.clone());
+        registry.register("bytes", "Bytes carried, by direction", metrics.bytes.clone());
+        registry.register(
+            "accept_errors",
+            "Times that taking a connection from the kernel failed",
+            metrics.accept_errors.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn of(&self, kind: DoorKind) -> DoorMetrics {
+        let door = kind.label();
+        let labels = DoorLabels { door };
+        let bytes = |direction| self.bytes.get_or_create_owned(&DirectionLabels { door, direction });
+        DoorMetrics {
+            door,
+            connections: self.connections.clone(),
+            open: self.open.get_or_create_owned(&labels),
+            accept_errors: self.accept_errors.get_or_create_owned(&labels),
+            to_upstream: bytes("to_upstream"),
+            to_client: bytes("to_client"),
+        }
+    }
+}
+
+/// The metrics of one door, looked up once.
+#[derive(Debug, Clone)]
+pub(crate) struct DoorMetrics {
+    door: &'static str,
+    connections: Family<OutcomeLabels, Counter>,
+    open: Gauge,
+    pub(crate) accept_errors: Counter,
+    pub(crate) to_upstream: Counter,
+    pub(crate) to_client: Counter,
+}
+
+impl DoorMetrics {
+    pub(crate) fn established(&self) {
+        self.count(ESTABLISHED);
+    }
+
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        self.count(refusal.code());
+    }
+
+    /// Counts a connection as open for as long as what it returns lives.
+    pub(crate) fn open(&self) -> Open {
+        self.open.inc();
+        Open(self.open.clone())
+    }
+
+    fn count(&self, outcome: &'static str) {
+        self.connections.get_or_create(&OutcomeLabels { door: self.door, outcome }).inc();
+    }
+}
+
+pub(crate) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_read_as_documented() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry).of(DoorKind::ClusterId);
+        metrics.established();
+        metrics.refused(&Refusal::NoHeader);
+        metrics.to_upstream.inc_by(7);
+        let open = metrics.open();
+        drop(metrics.open());
+
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"fleetgate_gateway_connections_total{door="apiserver",outcome="Established"} 1"#,
+            r#"fleetgate_gateway_connections_total{door="apiserver",outcome="NoHeader"} 1"#,
+            r#"fleetgate_gateway_open_connections{door="apiserver"} 1"#,
+            r#"fleetgate_gateway_bytes_total{door="apiserver",direction="to_upstream"} 7"#,
+            r#"fleetgate_gateway_bytes_total{door="apiserver",direction="to_client"} 0"#,
+            r#"fleetgate_gateway_accept_errors_total{door="apiserver"} 0"#,
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+        }
+        drop(open);
+    }
+}
