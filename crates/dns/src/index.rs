@@ -144,6 +144,7 @@ mod tests {
         let after = before.apply(&Changes {
             zones: Vec::new(),
             names: changes("fleet.example 30 SOA 1\nc2.fleet.example 30 A 192.0.2.3").names,
+            statuses: Vec::new(),
         });
         let zone = |index: &Index, apex| Arc::clone(index.zone_of(&name(apex)).unwrap());
         assert!(Arc::ptr_eq(&zone(&before, "example"), &zone(&after, "example")));

@@ -32,7 +32,7 @@ pub struct Seniority {
 }
 
 /// Everybody who claims something, senior first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Claims {
     claimants: HashMap<Claim, Vec<Seniority>>,
 }

@@ -18,7 +18,7 @@ use crate::fact::{Fact, FactChange, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, Tenant, Zone};
-use crate::snapshot::{Changes, Condition, Detail, Snapshot, Status};
+use crate::snapshot::{Changes, Detail, Snapshot, Status};
 
 use cluster::Draft;
 use step::Step;
@@ -115,7 +115,7 @@ impl Planner {
                     let object = ObjectRef::cluster_scoped(Kind::Tenant, name.clone());
                     step.retract_status(object.clone(), fact.is_none());
                     if fact.is_some() {
-                        step.set_status(object, accepted(Detail::None));
+                        step.set_status(object, Status::accepted([], Detail::None));
                     }
                     if replace(&mut self.tenants, name.clone(), fact) {
                         touched.tenants.insert(name);
@@ -133,8 +133,7 @@ impl Planner {
                     step.retract_status(object.clone(), !present);
                     if present {
                         let refusal = Refusal::NotYet(object.kind.as_str());
-                        let conditions = vec![Condition::refused(&refusal)];
-                        step.set_status(object, Status { conditions, detail: Detail::None });
+                        step.set_status(object, Status::refused(&refusal));
                     }
                 }
             }
@@ -168,7 +167,6 @@ impl Planner {
     fn leave(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
         let Some(state) = self.clusters.remove(name) else { return };
         release(&mut self.claims, &state, queue);
-        queue.remove(&state.seniority);
         forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
         self.unschedule(name);
         step.retract_cluster(name);
@@ -192,7 +190,8 @@ impl Planner {
 
     /// Accepts or refuses one cluster; everybody senior to it has been judged.
     fn judge(&mut self, who: &Seniority, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
-        let Some(state) = self.clusters.get(&who.cluster) else { return };
+        // It may have been put in the queue before its own facts took it away or changed its seniority.
+        let Some(state) = self.clusters.get(&who.cluster).filter(|state| state.seniority == *who) else { return };
         let Some(draft) = &state.draft else { return };
         let verdict = match draft {
             Ok(draft) => self.first_holder(draft, who).map_or(Ok(draft), Err),
@@ -217,8 +216,7 @@ impl Planner {
                 withdraw_at
             }
             Err(refusal) => {
-                let conditions = vec![Condition::refused(&refusal)];
-                step.set_status(object, Status { conditions, detail: Detail::None });
+                step.set_status(object, Status::refused(&refusal));
                 step.retract_cluster(&who.cluster);
                 None
             }
@@ -279,10 +277,6 @@ fn replace<T: PartialEq>(facts: &mut BTreeMap<ObjectName, Fact<T>>, name: Object
         }
         None => facts.remove(&name).is_some(),
     }
-}
-
-fn accepted(detail: Detail) -> Status {
-    Status { conditions: vec![Condition::new(Condition::ACCEPTED, true, "Valid", "")], detail }
 }
 
 /// Sorts behind every cluster name: a label is at most 63 characters long.

@@ -1,7 +1,7 @@
 //! A no with a code and a blame.
 
 use crate::claim::Claim;
-use crate::identity::{ClusterName, ObjectName};
+use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameError};
 
 /// Whose move it is.
@@ -77,6 +77,15 @@ impl Refusal {
             Self::NameTooLong { .. } => "NameTooLong",
             Self::NeedsHub(_) => "NeedsHub",
             Self::NotYet(_) => "NotYet",
+        }
+    }
+
+    /// The object that was first, where the refusal is about who was.
+    pub fn holder(&self) -> Option<ObjectRef> {
+        match self {
+            Self::Taken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Cluster, holder.into())),
+            Self::DomainTaken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Zone, holder.clone())),
+            _ => None,
         }
     }
 

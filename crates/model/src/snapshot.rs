@@ -23,6 +23,11 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
+    /// The last serial of every domain that ever was a zone's: one that comes back, or passes to another zone, goes on
+    /// from there.
+    pub(crate) serials: HashTrieMapSync<DnsName, u32>,
+    /// How many of them say no.
+    pub(crate) refused: usize,
 }
 
 impl Snapshot {
@@ -59,6 +64,11 @@ impl Snapshot {
 
     pub fn zone_count(&self) -> usize {
         self.zones.size()
+    }
+
+    /// How many objects are refused.
+    pub fn refused_count(&self) -> usize {
+        self.refused
     }
 }
 
@@ -142,9 +152,21 @@ impl Route {
 pub struct Status {
     pub conditions: Vec<Condition>,
     pub detail: Detail,
+    /// The object that had first what this one wants too.
+    pub lost_to: Option<ObjectRef>,
 }
 
 impl Status {
+    pub(crate) fn accepted(others: impl IntoIterator<Item = Condition>, detail: Detail) -> Self {
+        let accepted = Condition::new(Condition::ACCEPTED, true, "Valid", "");
+        Self { conditions: std::iter::once(accepted).chain(others).collect(), detail, lost_to: None }
+    }
+
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        let condition = Condition::new(Condition::ACCEPTED, false, refusal.code(), refusal.to_string());
+        Self { conditions: vec![condition], detail: Detail::None, lost_to: refusal.holder() }
+    }
+
     pub fn refusal(&self) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == Condition::ACCEPTED && !condition.holds)
     }
@@ -176,10 +198,6 @@ impl Condition {
     /// At least one node is ready.
     pub const NODES_READY: &'static str = "NodesReady";
 
-    pub(crate) fn refused(refusal: &Refusal) -> Self {
-        Self::new(Self::ACCEPTED, false, refusal.code(), refusal.to_string())
-    }
-
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
     }
@@ -193,6 +211,8 @@ impl Condition {
 pub struct Changes {
     pub zones: Vec<ZoneChange>,
     pub names: Vec<NameChange>,
+    /// The objects whose status is another than before.
+    pub statuses: Vec<ObjectRef>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

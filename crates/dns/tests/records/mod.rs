@@ -36,7 +36,7 @@ pub(crate) fn changes(text: &str) -> Changes {
         .map(|(name, records)| NameChange { apex: apex_of(&name), name, records: Arc::from(records) })
         .collect();
     let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { apex, soa }).collect();
-    Changes { zones, names }
+    Changes { zones, names, ..Changes::default() }
 }
 
 pub(crate) fn soa(apex: &DnsName, ttl: u32, serial: u32, minimum: u32) -> Soa {

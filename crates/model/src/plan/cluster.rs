@@ -82,7 +82,8 @@ pub(super) fn part(
         IngressMode::Hub => (Arc::clone(&front_door), None),
         IngressMode::Nodes => {
             let ready = cluster.nodes.iter().filter(|node| node.ready).flat_map(|node| node.addresses.iter().copied());
-            keep_or_withdraw(address_sets(ready, zone.ttl).into(), draft, zone, before, now)
+            let ready = address_sets(ready, zone.ttl).into();
+            if zone.authoritative { keep_or_withdraw(ready, draft, zone, before, now) } else { (ready, None) }
         }
     };
     let services = cluster.services.iter().map(|service| &service.sni).filter(|sni| sni.is_at_or_under(&zone.domain));
@@ -175,7 +176,6 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
             Condition::new(Condition::NODES_READY, true, "Ready", message)
         }
     };
-    let conditions = vec![Condition::new(Condition::ACCEPTED, true, "Valid", ""), published, nodes];
     let detail = Detail::Cluster { api_name: draft.api_name.clone(), apps_name: draft.apps_name.clone(), ready_nodes };
-    Status { conditions, detail }
+    Status::accepted([published, nodes], detail)
 }

@@ -33,8 +33,9 @@ impl Step {
         self.now
     }
 
-    pub(super) fn zone_before(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
-        self.before.zones.get(name)
+    /// Zero for a domain that never was a zone's.
+    pub(super) fn serial_before(&self, apex: &DnsName) -> u32 {
+        self.before.serials.get(apex).copied().unwrap_or_default()
     }
 
     pub(super) fn zones_before(&self) -> impl Iterator<Item = &ObjectName> {
@@ -74,12 +75,12 @@ impl Step {
         let mut changed = self.apply_zone_parts(&mut next, &mut names);
         changed |= self.apply_cluster_parts(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &names);
-        changed |= self.apply_statuses(&mut next);
-        if !changed {
+        let statuses = self.apply_statuses(&mut next);
+        if !changed && statuses.is_empty() {
             return (self.before, Changes::default());
         }
         next.revision += 1;
-        (Arc::new(next), Changes { zones, names: names.in_order() })
+        (Arc::new(next), Changes { zones, names: names.in_order(), statuses })
     }
 
     fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps) -> bool {
@@ -145,30 +146,21 @@ impl Step {
     /// Gives every zone whose content changed its next serial, and says what becomes of the zones.
     fn number_zones(&mut self, next: &mut Snapshot, names: &NameSteps) -> Vec<ZoneChange> {
         let touched = names.apexes();
-        let (mut changes, mut to_serve) = (Vec::new(), Vec::new());
-        let affected: BTreeSet<ObjectName> = self
+        let mut changes = self.withdrawn_zones(next);
+        let is_new =
+            |name: &ObjectName, part| self.zones.contains_key(name) && self.before.zones.get(name) != Some(part);
+        // By name: the order of a hash map would differ from run to run.
+        let to_number: BTreeMap<ObjectName, ZonePart> = next
             .zones
-            .keys()
-            .cloned()
-            .chain(next.zones.iter().filter(|(_, part)| touched.contains(&part.apex)).map(|(name, _)| name.clone()))
+            .iter()
+            .filter(|(name, part)| touched.contains(&part.apex) || is_new(name, *part))
+            .map(|(name, part)| (name.clone(), ZonePart::clone(part)))
             .collect();
-        for name in affected {
-            let old = self.before.zones.get(&name).filter(|part| part.authoritative);
-            let new = next.zones.get(&name).cloned();
-            let serves = new.as_ref().filter(|part| part.authoritative);
-            if let Some(old) = old
-                && serves.is_none_or(|part| part.apex != old.apex)
-            {
-                changes.push(ZoneChange::Withdraw { apex: old.apex.clone() });
-            }
-            let Some(part) = new else { continue };
-            let mut part = ZonePart::clone(&part);
-            if old.is_some_and(|old| old.apex == part.apex && old.soa == part.soa && !touched.contains(&part.apex)) {
-                continue;
-            }
-            part.soa.serial = next_serial(self.before.zones.get(&name).map(|part| part.soa.serial), self.now);
+        for (name, mut part) in to_number {
+            part.soa.serial = next_serial(self.before.serials.get(&part.apex).copied(), self.now);
+            next.serials.insert_mut(part.apex.clone(), part.soa.serial);
             if part.authoritative {
-                to_serve.push(ZoneChange::Serve { apex: part.apex.clone(), soa: part.soa.clone() });
+                changes.push(ZoneChange::Serve { apex: part.apex.clone(), soa: part.soa.clone() });
             }
             let object = ObjectRef::cluster_scoped(Kind::Zone, name.clone());
             let status = self.statuses.remove(&object).flatten();
@@ -179,32 +171,53 @@ impl Step {
             }
             next.zones.insert_mut(name, Arc::new(part));
         }
-        // A domain may go from one zone to another within one plan: first it goes, then it comes.
-        changes.append(&mut to_serve);
         changes
     }
 
-    fn apply_statuses(&mut self, next: &mut Snapshot) -> bool {
-        let mut changed = false;
+    /// A domain that passes from one zone to another stays in service: those of its names that are the same under both
+    /// take no step.
+    fn withdrawn_zones(&self, next: &Snapshot) -> Vec<ZoneChange> {
+        if self.zones.is_empty() {
+            return Vec::new();
+        }
+        let served = |part: &&Arc<ZonePart>| part.authoritative;
+        let still: BTreeSet<&DnsName> = next.zones.values().filter(served).map(|part| &part.apex).collect();
+        let before = self.zones.keys().filter_map(|name| self.before.zones.get(name)).filter(served);
+        let gone = before.filter(|part| !still.contains(&part.apex));
+        gone.map(|part| ZoneChange::Withdraw { apex: part.apex.clone() }).collect()
+    }
+
+    /// Returns the objects whose status is another than before.
+    fn apply_statuses(&mut self, next: &mut Snapshot) -> Vec<ObjectRef> {
+        let mut changed = Vec::new();
         for (object, status) in std::mem::take(&mut self.statuses) {
             let before = self.before.statuses.get(&object);
-            match status {
-                Some(mut status) => {
-                    for condition in &mut status.conditions {
-                        let earlier = before
-                            .and_then(|status| status.conditions.iter().find(|old| old.kind == condition.kind))
-                            .filter(|old| old.holds == condition.holds);
-                        condition.since = earlier.map_or(self.now, |old| old.since);
-                    }
-                    if before.map(AsRef::as_ref) != Some(&status) {
-                        changed = true;
-                        next.statuses.insert_mut(object, Arc::new(status));
-                    }
-                }
-                None => changed |= next.statuses.remove_mut(&object),
+            let status = status.map(|status| self.date_conditions(status, before.map(AsRef::as_ref)));
+            if before.map(AsRef::as_ref) == status.as_ref() {
+                continue;
             }
+            let is_refused =
+                |status: Option<&Status>| usize::from(status.is_some_and(|status| status.refusal().is_some()));
+            next.refused += is_refused(status.as_ref());
+            next.refused -= is_refused(before.map(AsRef::as_ref));
+            match status {
+                Some(status) => next.statuses.insert_mut(object.clone(), Arc::new(status)),
+                None => _ = next.statuses.remove_mut(&object),
+            }
+            changed.push(object);
         }
         changed
+    }
+
+    /// A condition keeps its date until it flips.
+    fn date_conditions(&self, mut status: Status, before: Option<&Status>) -> Status {
+        for condition in &mut status.conditions {
+            let earlier = before
+                .and_then(|status| status.conditions.iter().find(|old| old.kind == condition.kind))
+                .filter(|old| old.holds == condition.holds);
+            condition.since = earlier.map_or(self.now, |old| old.since);
+        }
+        status
     }
 }
 

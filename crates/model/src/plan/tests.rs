@@ -1,1 +1,10 @@
+//! The plan, told as text: facts go in a line each, and what came of them is read back as lines.
 
+mod accepted;
+mod fleet;
+mod properties;
+mod refused;
+mod serials;
+mod standing;
+mod withdrawal;
+mod zones;

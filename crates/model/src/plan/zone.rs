@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::step::Step;
 use crate::fact::{Fact, Since};
@@ -10,7 +9,7 @@ use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::Zone;
-use crate::snapshot::{Condition, Detail, NameRecords, RecordData, RecordSet, Soa, Status, ZonePart};
+use crate::snapshot::{Detail, NameRecords, RecordData, RecordSet, Soa, Status, ZonePart};
 
 /// DESIGN: the SOA timers that a secondary gets.
 const REFRESH: u32 = 3600;
@@ -66,14 +65,12 @@ pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, step: &mut Step) 
                     domains.reserved.insert(name, zone.name.clone());
                 }
                 domains.by_apex.insert(zone.domain.clone(), zone.name.clone());
-                let serial = step.zone_before(&zone.name).map_or(0, |before| before.soa.serial);
-                let conditions = vec![Condition::new(Condition::ACCEPTED, true, "Valid", "")];
-                step.set_status(object, Status { conditions, detail: Detail::Zone { serial } });
+                let serial = step.serial_before(&zone.domain);
+                step.set_status(object, Status::accepted([], Detail::Zone { serial }));
                 step.place_zone(&zone.name, part(zone, serial));
             }
             Err(refusal) => {
-                let conditions = vec![Condition::refused(&refusal)];
-                step.set_status(object, Status { conditions, detail: Detail::None });
+                step.set_status(object, Status::refused(&refusal));
                 step.retract_zone(&zone.name);
             }
         }
@@ -107,15 +104,22 @@ fn reserved_names(zone: &Zone) -> impl Iterator<Item = DnsName> + '_ {
 
 fn part(zone: &Zone, serial: u32) -> ZonePart {
     let apex = zone.domain.clone();
-    let servers = zone.nameservers.iter().map(|server| server.name.clone()).collect();
-    let mut names = vec![(apex.clone(), vec![RecordSet { ttl: zone.ttl, data: RecordData::Ns(servers) }])];
-    for server in zone.nameservers.iter().filter(|server| server.name.is_at_or_under(&apex)) {
-        let sets = address_sets(server.addresses.iter().copied(), zone.ttl);
-        match names.iter_mut().find(|(name, _)| *name == server.name) {
-            Some((_, there)) => there.extend(sets),
-            None => names.push((server.name.clone(), sets)),
+    // In the order in which they were given, each once.
+    let mut servers: Vec<DnsName> = Vec::new();
+    for server in &zone.nameservers {
+        if !servers.contains(&server.name) {
+            servers.push(server.name.clone());
         }
     }
+    let addresses = |name: &DnsName| {
+        let same = zone.nameservers.iter().filter(move |server| server.name == *name);
+        address_sets(same.flat_map(|server| server.addresses.iter().copied()), zone.ttl)
+    };
+    let mut at_apex = vec![RecordSet { ttl: zone.ttl, data: RecordData::Ns(servers.clone()) }];
+    at_apex.extend(addresses(&apex));
+    let inside = servers.iter().filter(|name| name.is_at_or_under(&apex) && **name != apex);
+    let below = inside.map(|name| NameRecords { name: name.clone(), records: addresses(name).into() });
+    let names = std::iter::once(NameRecords { name: apex.clone(), records: at_apex.into() }).chain(below).collect();
     let soa = Soa {
         ttl: zone.ttl,
         primary: zone.nameservers.first().map_or_else(|| apex.clone(), |server| server.name.clone()),
@@ -127,7 +131,6 @@ fn part(zone: &Zone, serial: u32) -> ZonePart {
         expire: EXPIRE,
         minimum: zone.ttl,
     };
-    let names = names.into_iter().map(|(name, records)| NameRecords { name, records: Arc::from(records) }).collect();
     ZonePart { apex, soa, names, authoritative: zone.authoritative }
 }
 

@@ -126,7 +126,7 @@ impl State {
                 records: Arc::clone(records),
             })
         });
-        Changes { zones: zones.collect(), names: names.collect() }
+        Changes { zones: zones.collect(), names: names.collect(), ..Changes::default() }
     }
 
     /// By the words of RFC 1034 4.3.2 and RFC 4592, with nothing but a list of names.
@@ -213,7 +213,11 @@ fn steps() -> impl Strategy<Value = Changes> {
         4 => apex().prop_map(|apex| ZoneChange::Serve { soa: soa(&apex, 30, 1, 30), apex }),
         1 => apex().prop_map(|apex| ZoneChange::Withdraw { apex }),
     ];
-    (vec(zone, 0..3), vec(name_change(), 0..10)).prop_map(|(zones, names)| Changes { zones, names })
+    (vec(zone, 0..3), vec(name_change(), 0..10)).prop_map(|(zones, names)| Changes {
+        zones,
+        names,
+        ..Changes::default()
+    })
 }
 
 fn name_change() -> impl Strategy<Value = NameChange> {

@@ -1,0 +1,107 @@
+//! What an accepted cluster is called, and what its names say.
+
+use super::fleet::Fleet;
+use crate::identity::Kind;
+use crate::snapshot::{Condition, Detail, Status};
+
+#[test]
+fn the_names_of_a_cluster() {
+    for (zone, cluster, expected) in [
+        ("", "", vec!["api.c1.fleet.example 30 A 192.0.2.10"]),
+        ("", "nodes=192.0.2.1", vec!["api.c1.fleet.example 30 A 192.0.2.10", "*.c1.fleet.example 30 A 192.0.2.1"]),
+        (
+            "ttl=5 api=kube-{cluster}.k8s apps=*.apps.{cluster}",
+            "nodes=192.0.2.1",
+            vec!["kube-c1.k8s.fleet.example 5 A 192.0.2.10", "*.apps.c1.fleet.example 5 A 192.0.2.1"],
+        ),
+        (
+            "gateway=2001:db8::a+192.0.2.11+192.0.2.10",
+            "hub nodes=192.0.2.1",
+            vec![
+                "api.c1.fleet.example 30 A 192.0.2.10 192.0.2.11",
+                "api.c1.fleet.example 30 AAAA 2001:db8::a",
+                "*.c1.fleet.example 30 A 192.0.2.10 192.0.2.11",
+                "*.c1.fleet.example 30 AAAA 2001:db8::a",
+            ],
+        ),
+        (
+            "gateway=lb.example.net",
+            "hub",
+            vec!["api.c1.fleet.example 30 CNAME lb.example.net", "*.c1.fleet.example 30 CNAME lb.example.net"],
+        ),
+        // Sorted, each address once, an IPv4 address in IPv6 clothes as what it is, and only of the ready nodes.
+        (
+            "gateway=none",
+            "nodes=192.0.2.2+2001:db8::2,192.0.2.1,!192.0.2.9,::ffff:192.0.2.1,2001:db8::2",
+            vec!["*.c1.fleet.example 30 A 192.0.2.1 192.0.2.2", "*.c1.fleet.example 30 AAAA 2001:db8::2"],
+        ),
+        // A server name inside the zone is published beside the others, one outside is only routed.
+        (
+            "",
+            "sni=konnectivity.c1.fleet.example,oauth.test",
+            vec!["api.c1.fleet.example 30 A 192.0.2.10", "konnectivity.c1.fleet.example 30 A 192.0.2.10"],
+        ),
+        ("external", "nodes=192.0.2.1 sni=konnectivity.c1.fleet.example", vec![]),
+        ("gateway=none", "hub", vec![]),
+    ] {
+        let fleet = Fleet::grounded(&format!("zone main fleet.example {zone}\n cluster c1 {cluster}"));
+        assert_eq!(fleet.verdict(Kind::Cluster, "c1"), "Valid", "{zone} / {cluster}");
+        assert_eq!(fleet.names("c1"), expected, "{zone} / {cluster}");
+    }
+}
+
+#[test]
+fn the_routes_of_a_cluster() {
+    for zone in ["", "external", "gateway=none"] {
+        let sni = "sni=konnectivity.c1.fleet.example,oauth.test";
+        let fleet = Fleet::grounded(&format!("zone main fleet.example {zone}\n cluster c1 id=X1 {sni}"));
+        for (id, expected) in [("X1", Some("c1 kube-apiserver")), ("x1", None), ("c1", None)] {
+            assert_eq!(fleet.by_id(id).as_deref(), expected, "{id}");
+        }
+        for (name, expected) in [
+            ("api.c1.fleet.example", Some("c1 kube-apiserver")),
+            ("konnectivity.c1.fleet.example", Some("c1 service-0")),
+            ("oauth.test", Some("c1 service-1")),
+            ("any.c1.fleet.example", None),
+            ("*.c1.fleet.example", None),
+        ] {
+            assert_eq!(fleet.by_server_name(name).as_deref(), expected, "{name}");
+        }
+        assert_eq!(fleet.planned.snapshot.route_by_id(b"\xff"), None);
+    }
+}
+
+#[test]
+fn the_conditions_of_an_accepted_cluster() {
+    use Condition as C;
+    for (zone, cluster, condition, expected) in [
+        ("", "nodes=192.0.2.1", C::PUBLISHED, "true Authoritative: "),
+        ("external", "nodes=192.0.2.1", C::PUBLISHED, "false NotAuthoritative: Zone main does not publish it"),
+        (
+            "gateway=none",
+            "nodes=192.0.2.1",
+            C::PUBLISHED,
+            "false NoGateway: Zone main has no gateway for api.c1.fleet.example to point at",
+        ),
+        ("", "nodes=192.0.2.1,!192.0.2.2", C::NODES_READY, "true Ready: 1 of 2 ready"),
+        (
+            "",
+            "nodes=!192.0.2.2",
+            C::NODES_READY,
+            "false NoReadyNode: no node is ready; *.c1.fleet.example has no node addresses",
+        ),
+    ] {
+        let fleet = Fleet::grounded(&format!("zone main fleet.example {zone}\n cluster c1 {cluster}"));
+        let found = fleet.condition(Kind::Cluster, "c1", condition);
+        assert_eq!(format!("{} {}: {}", found.holds, found.reason, found.message), expected);
+    }
+}
+
+#[test]
+fn the_status_tells_the_names() {
+    let fleet = Fleet::grounded("cluster c1 nodes=192.0.2.1,!192.0.2.2");
+    let object = "c1".parse().map(|name| crate::ObjectRef::cluster_scoped(Kind::Cluster, name)).unwrap();
+    let Status { detail, .. } = &**fleet.planned.snapshot.status(&object).unwrap();
+    let (api_name, apps_name) = ("api.c1.fleet.example".parse().unwrap(), "*.c1.fleet.example".parse().unwrap());
+    assert_eq!(*detail, Detail::Cluster { api_name, apps_name, ready_nodes: 1 });
+}

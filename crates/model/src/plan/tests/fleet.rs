@@ -1,0 +1,242 @@
+//! A planner with a clock, facts as lines of text, and its snapshot as lines of text.
+//!
+//! ```text
+//! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external dnssec
+//! tenant acme
+//! cluster c1 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//! pool public
+//! gone cluster c1
+//! ```
+//! Whatever is left out has the value shown, but for lists, which are empty, and the bare words, which turn something
+//! on. `!` marks a node that is not ready.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::super::*;
+use crate::fact::Since;
+use crate::name::DnsName;
+use crate::network::Location;
+use crate::resource::{
+    ControlPlaneService, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, Upstream as Listener,
+};
+use crate::snapshot::{Condition, NameRecords, RecordData};
+
+/// One zone and two tenants: what most tables build upon.
+pub(super) const GROUND: &str = "
+    zone main fleet.example
+    tenant acme
+    tenant initech
+";
+
+pub(super) struct Fleet {
+    pub(super) planner: Planner,
+    pub(super) planned: Planned,
+}
+
+impl Fleet {
+    pub(super) fn new() -> Self {
+        let nothing = Planner::default().apply([], at(1000));
+        Self { planner: Planner::default(), planned: nothing }
+    }
+
+    /// [`GROUND`] and more, as one plan at 1000 seconds.
+    pub(super) fn grounded(more: &str) -> Self {
+        let mut fleet = Self::new();
+        fleet.plan(1000, &format!("{GROUND}\n{more}"));
+        fleet
+    }
+
+    pub(super) fn plan(&mut self, seconds: u64, lines: &str) -> &Planned {
+        self.planned = self.planner.apply(facts(lines), at(seconds));
+        &self.planned
+    }
+
+    /// `Valid`, or the refusal's code and its message.
+    pub(super) fn verdict(&self, kind: Kind, name: &str) -> String {
+        let condition = self.condition(kind, name, Condition::ACCEPTED);
+        let parts = [condition.reason, condition.message.as_str()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+    }
+
+    pub(super) fn condition(&self, kind: Kind, name: &str, condition: &str) -> Condition {
+        let object = ObjectRef::cluster_scoped(kind, name.parse().unwrap());
+        let status = self.planned.snapshot.status(&object).unwrap_or_else(|| panic!("{object} has no status"));
+        let found = status.conditions.iter().find(|found| found.kind == condition);
+        found.unwrap_or_else(|| panic!("{object} has no condition {condition}")).clone()
+    }
+
+    pub(super) fn accepted_clusters(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.planned.snapshot.clusters.keys().map(ToString::to_string).collect();
+        names.sort();
+        names
+    }
+
+    /// The names that a cluster contributes.
+    pub(super) fn names(&self, cluster: &str) -> Vec<String> {
+        let part = self.planned.snapshot.cluster(&cluster.parse().unwrap());
+        part.map_or_else(Vec::new, |part| part.names.iter().flat_map(lines).collect())
+    }
+
+    /// Which cluster and service a cluster id leads to.
+    pub(super) fn by_id(&self, id: &str) -> Option<String> {
+        let route = self.planned.snapshot.route_by_id(id.as_bytes())?;
+        Some(format!("{} {}", route.cluster, route.service))
+    }
+
+    /// Which cluster and service a server name leads to.
+    pub(super) fn by_server_name(&self, name: &str) -> Option<String> {
+        let route = self.planned.snapshot.route_by_server_name(&parse(name))?;
+        Some(format!("{} {}", route.cluster, route.service))
+    }
+
+    pub(super) fn serial(&self, zone: &str) -> u32 {
+        self.planned.snapshot.zone(&parse(zone)).unwrap().soa.serial
+    }
+}
+
+pub(super) fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_unix(Duration::from_secs(seconds))
+}
+
+/// A line per record set.
+pub(super) fn lines(name: &NameRecords) -> Vec<String> {
+    fn joined<T: Display>(values: &[T]) -> String {
+        values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+    let data = |data: &RecordData| match data {
+        RecordData::A(addresses) => format!("A {}", joined(addresses)),
+        RecordData::Aaaa(addresses) => format!("AAAA {}", joined(addresses)),
+        RecordData::Cname(target) => format!("CNAME {target}"),
+        RecordData::Ns(servers) => format!("NS {}", joined(servers)),
+    };
+    name.records.iter().map(|set| format!("{} {} {}", name.name, set.ttl, data(&set.data))).collect()
+}
+
+pub(super) fn facts(lines: &str) -> Vec<FactChange> {
+    lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(fact).collect()
+}
+
+fn fact(line: &str) -> FactChange {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match *words.as_slice() {
+        ["zone", name, domain, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::Zone(parse(name), Some(settings.fact(zone(name, domain, &settings))))
+        }
+        ["tenant", name] => FactChange::Tenant(parse(name), Some(Settings(&[]).fact(tenant(name)))),
+        ["cluster", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::Cluster(parse(name), Some(settings.fact(cluster(name, &settings))))
+        }
+        ["pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), true),
+        ["gone", "zone", name] => FactChange::Zone(parse(name), None),
+        ["gone", "tenant", name] => FactChange::Tenant(parse(name), None),
+        ["gone", "cluster", name] => FactChange::Cluster(parse(name), None),
+        ["gone", "pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), false),
+        _ => panic!("no fact: {line}"),
+    }
+}
+
+struct Settings<'a>(&'a [&'a str]);
+
+impl<'a> Settings<'a> {
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.0.contains(&word)
+    }
+
+    fn list(&self, key: &str) -> impl Iterator<Item = &'a str> {
+        self.get(key).into_iter().flat_map(|values| values.split(','))
+    }
+
+    fn fact<T>(&self, value: T) -> Fact<T> {
+        Fact { since: Since::at(at(parse(self.get("since").unwrap_or("1")))), value }
+    }
+}
+
+fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
+    let nameserver = |text: &str| {
+        let (name, given) = text.split_once('/').unwrap_or((text, ""));
+        Nameserver { name: parse(name), addresses: addresses(given) }
+    };
+    let default_server = format!("ns1.{domain}/192.0.2.53");
+    let nameservers = match settings.get("ns") {
+        Some("none") => Vec::new(),
+        Some(servers) => servers.split(',').map(nameserver).collect(),
+        None => vec![nameserver(&default_server)],
+    };
+    let gateway = match settings.get("gateway").unwrap_or("192.0.2.10") {
+        "none" => None,
+        text if text.split('+').all(|part| part.parse::<IpAddr>().is_ok()) => {
+            Some(FrontDoor::Addresses(addresses(text)))
+        }
+        hostname => Some(FrontDoor::Hostname(parse(hostname))),
+    };
+    Zone {
+        name: parse(name),
+        domain: parse(domain),
+        nameservers,
+        ttl: parse(settings.get("ttl").unwrap_or("30")),
+        api: parse(settings.get("api").unwrap_or("api.{cluster}")),
+        apps: parse(settings.get("apps").unwrap_or("*.{cluster}")),
+        gateway,
+        authoritative: !settings.has("external"),
+        grace: Duration::from_secs(parse(settings.get("grace").unwrap_or("60"))),
+        not_yet: settings.has("dnssec").then_some("spec.dnssec"),
+    }
+}
+
+fn tenant(name: &str) -> Tenant {
+    Tenant {
+        name: parse(name),
+        namespace: parse(name),
+        domains: Vec::new(),
+        allowed_targets: Vec::new(),
+        quota: Quota::default(),
+        limits: Limits::default(),
+    }
+}
+
+fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
+    let services = settings.list("sni").enumerate().map(|(position, sni)| ControlPlaneService {
+        name: format!("service-{position}").into(),
+        sni: parse::<DnsName>(sni),
+        addresses: vec![parse("10.0.0.8:8091")],
+    });
+    let nodes = settings.list("nodes").enumerate().map(|(position, text)| Node {
+        name: format!("n{position}"),
+        addresses: addresses(text.trim_start_matches('!')),
+        ready: !text.starts_with('!'),
+    });
+    let listener = Listener::Addresses(vec![parse("10.0.0.7:6443")]);
+    let hub_service = Listener::Service { namespace: parse("hub"), name: parse(name), port: 6443 };
+    Cluster {
+        name: parse(name),
+        labels: BTreeMap::new(),
+        tenant: parse(settings.get("tenant").unwrap_or("acme")),
+        zone: parse(settings.get("zone").unwrap_or("main")),
+        id: parse(settings.get("id").unwrap_or(name)),
+        location: Location::default(),
+        api_server: if settings.has("service") { hub_service } else { listener },
+        services: services.collect(),
+        nodes: nodes.collect(),
+        ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
+        allowed_sources: [parse("0.0.0.0/0")].into(),
+        limits: Limits::default(),
+        not_yet: settings.has("proof").then_some("spec.proof"),
+    }
+}
+
+fn addresses(text: &str) -> Vec<IpAddr> {
+    text.split('+').filter(|part| !part.is_empty()).map(parse).collect()
+}
+
+fn parse<T: FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error:?}"))
+}

@@ -1,0 +1,340 @@
+//! What holds for any facts in any order.
+//!
+//! Facts come from small alphabets, so that most of them clash with others.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+
+use super::super::*;
+use super::fleet::{at, facts};
+use crate::identity::ClusterId;
+use crate::name::DnsName;
+use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, ZoneChange, ZonePart};
+
+/// One fact as a line; shrinks towards the first of everything.
+fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
+    let domains = vec!["fleet.example", "c2.fleet.example", "other.test"];
+    let gateways = vec!["192.0.2.10", "lb.example.net", "none"];
+    let bare = vec!["", "", "", "", "", "external", "external", "dnssec"];
+    let zone = (select(vec!["main", "twin", "child"]), select(domains), 0..3u8, select(gateways), select(bare))
+        .prop_map(move |(name, domain, since, gateway, bare)| {
+            format!("zone {name} {domain} since={since} gateway={gateway} {grace} {bare}")
+        });
+    let tenant = select(vec!["tenant acme", "tenant initech"]).prop_map(str::to_owned);
+    let snis = vec!["s.fleet.example", "api.c1.fleet.example", "ns1.other.test", "s.test", "x.c2.fleet.example"];
+    let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
+    let nodes = vec!["192.0.2.1,!192.0.2.2", "!192.0.2.1,192.0.2.2", "!192.0.2.1", "2001:db8::1"];
+    let bare = vec!["", "", "", "", "", "", "", "hub", "hub", "proof"];
+    let cluster = (
+        select(vec!["c1", "c2", "c3", "c4", "c5"]),
+        0..4u8,
+        select(vec!["acme", "acme", "initech"]),
+        select(vec!["main", "main", "twin", "child"]),
+        select(vec!["x", "y", "z"]),
+        some_snis,
+        select(nodes),
+        select(bare),
+    );
+    let cluster = cluster.prop_map(|(name, since, tenant, zone, id, snis, nodes, bare)| {
+        let sni = if snis.is_empty() { String::new() } else { format!("sni={}", snis.join(",")) };
+        format!("cluster {name} since={since} tenant={tenant} zone={zone} id={id} nodes={nodes} {sni} {bare}")
+    });
+    prop_oneof![
+        8 => cluster,
+        3 => zone,
+        2 => tenant,
+        1 => Just("pool p".to_owned()),
+    ]
+}
+
+/// An upsert, or the deletion of what it would have made.
+fn change(grace: &'static str) -> impl Strategy<Value = String> {
+    (upsert(grace), prop::bool::weighted(0.25)).prop_map(|(line, gone)| if gone { gone_line(&line) } else { line })
+}
+
+fn gone_line(line: &str) -> String {
+    let mut words = line.split_whitespace();
+    format!("gone {} {}", words.next().unwrap_or(""), words.next().unwrap_or(""))
+}
+
+/// Plans, each of a few changes at once.
+fn plans(grace: &'static str) -> impl Strategy<Value = Vec<Vec<String>>> {
+    let some = vec(vec(change(grace), 1..5), 1..12);
+    // Most sequences begin with something that clusters can be accepted in.
+    (prop::bool::weighted(0.8), some).prop_map(move |(grounded, mut plans)| {
+        if grounded {
+            let ground = format!("zone main fleet.example {grace}\n tenant acme\n tenant initech");
+            plans.insert(0, vec![ground]);
+        }
+        plans
+    })
+}
+
+/// The last word on each object.
+fn last_words(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut last = BTreeMap::new();
+    for line in lines.into_iter().flat_map(|lines| lines.lines().map(str::to_owned).collect::<Vec<_>>()) {
+        let gone = line.trim_start().starts_with("gone");
+        let key = if gone { line.trim().to_owned() } else { gone_line(&line) };
+        last.insert(key, (!gone).then_some(line));
+    }
+    last.into_values().flatten().collect()
+}
+
+fn planned(planner: &mut Planner, lines: &[String], seconds: u64) -> Planned {
+    planner.apply(facts(&lines.join("\n")), at(seconds))
+}
+
+/// A snapshot without its history: serials, revision, and since when conditions hold.
+#[derive(Debug, PartialEq)]
+struct Content {
+    zones: BTreeMap<ObjectName, ZonePart>,
+    clusters: BTreeMap<ClusterName, ClusterPart>,
+    by_id: BTreeMap<ClusterId, Arc<Route>>,
+    by_server_name: BTreeMap<DnsName, Arc<Route>>,
+    statuses: BTreeMap<ObjectRef, Status>,
+}
+
+fn content(snapshot: &Snapshot) -> Content {
+    let timeless = |status: &Arc<Status>| {
+        let mut status = Status::clone(status);
+        for condition in &mut status.conditions {
+            condition.since = Timestamp::default();
+        }
+        if let Detail::Zone { serial } = &mut status.detail {
+            *serial = 0;
+        }
+        status
+    };
+    let unnumbered = |part: &Arc<ZonePart>| {
+        let mut part = ZonePart::clone(part);
+        part.soa.serial = 0;
+        part
+    };
+    Content {
+        zones: snapshot.zones.iter().map(|(name, part)| (name.clone(), unnumbered(part))).collect(),
+        clusters: snapshot.clusters.iter().map(|(name, part)| (name.clone(), ClusterPart::clone(part))).collect(),
+        by_id: snapshot.routes_by_id.iter().map(|(id, route)| (id.clone(), Arc::clone(route))).collect(),
+        by_server_name: snapshot
+            .routes_by_server_name
+            .iter()
+            .map(|(name, route)| (name.clone(), Arc::clone(route)))
+            .collect(),
+        statuses: snapshot.statuses().map(|(object, status)| (object.clone(), timeless(status))).collect(),
+    }
+}
+
+/// What a name server keeps: by apex, the SOA and every name.
+type Served = BTreeMap<DnsName, (Soa, BTreeMap<DnsName, Arc<[RecordSet]>>)>;
+
+fn follow(served: &mut Served, changes: &Changes) {
+    for change in &changes.zones {
+        match change {
+            ZoneChange::Withdraw { apex } => _ = served.remove(apex),
+            ZoneChange::Serve { apex, soa } => {
+                served.entry(apex.clone()).or_insert_with(|| (soa.clone(), BTreeMap::new())).0 = soa.clone();
+            }
+        }
+    }
+    for change in &changes.names {
+        // Withdrawing a zone took its names along.
+        let Some((_, names)) = served.get_mut(&change.apex) else { continue };
+        if change.records.is_empty() {
+            names.remove(&change.name);
+        } else {
+            names.insert(change.name.clone(), Arc::clone(&change.records));
+        }
+    }
+}
+
+fn served_by(snapshot: &Snapshot) -> Served {
+    let mut served = Served::new();
+    let zones: Vec<_> = snapshot.zones.values().filter(|part| part.authoritative).collect();
+    for part in &zones {
+        let earlier = served.insert(part.apex.clone(), (part.soa.clone(), BTreeMap::new()));
+        assert_eq!(earlier, None, "two zones have the domain {}", part.apex);
+    }
+    let of_zones = zones.iter().map(|part| (&part.apex, &part.names));
+    let of_clusters = snapshot.clusters.values().map(|part| (&part.apex, &part.names));
+    for (apex, names) in of_zones.chain(of_clusters) {
+        for name in names {
+            let (_, there) = served.get_mut(apex).expect("only names of served zones are published");
+            assert!(!name.records.is_empty() && name.name.is_at_or_under(apex), "{name:?} in {apex}");
+            let earlier = there.insert(name.name.clone(), Arc::clone(&name.records));
+            assert_eq!(earlier, None, "{} has two owners", name.name);
+        }
+    }
+    served
+}
+
+/// Whatever the facts: one owner per id and name, tables that agree with the parts, a status for every object.
+fn assert_sound(planner: &Planner) {
+    let snapshot = planner.snapshot();
+    let mut claimed = HashSet::new();
+    let (mut by_id, mut by_server_name) = (BTreeMap::new(), BTreeMap::new());
+    for (name, part) in &snapshot.clusters {
+        assert!(claimed.insert(part.id.to_string()), "{name} shares its id");
+        let (published, routed) = (part.names.iter().map(|name| &name.name), part.routes.iter().map(|(name, _)| name));
+        for claim in published.chain(routed).collect::<BTreeSet<_>>() {
+            assert!(claimed.insert(format!("{claim}.")), "{name} shares {claim}");
+        }
+        assert!(part.routes.iter().all(|(_, route)| route.cluster == *name));
+        by_id.insert(part.id.clone(), Arc::clone(&part.routes[0].1));
+        by_server_name.extend(part.routes.iter().cloned());
+    }
+    let content = content(snapshot);
+    assert_eq!(content.by_id, by_id);
+    assert_eq!(content.by_server_name, by_server_name);
+
+    let scheduled = snapshot.clusters.iter().filter_map(|(name, part)| Some((part.withdraw_at?, name.clone())));
+    assert_eq!(planner.withdrawals, scheduled.collect::<BTreeSet<_>>());
+
+    assert_eq!(snapshot.refused_count(), snapshot.statuses().filter(|(_, status)| status.refusal().is_some()).count());
+
+    let object = |kind, name: &ObjectName| ObjectRef::cluster_scoped(kind, name.clone());
+    let zones = planner.zones.keys().map(|name| object(Kind::Zone, name));
+    let tenants = planner.tenants.keys().map(|name| object(Kind::Tenant, name));
+    let clusters = planner.clusters.keys().map(|name| object(Kind::Cluster, &name.into()));
+    let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).collect();
+    let told = content.statuses.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
+    assert_eq!(told.collect::<BTreeSet<_>>(), known);
+    for (object, status) in snapshot.statuses() {
+        let accepted = status.refusal().is_none();
+        match object.kind {
+            Kind::Zone => {
+                let part = snapshot.zone(&object.name);
+                assert_eq!(part.is_some(), accepted, "{object}");
+                let detail = part.map_or(Detail::None, |part| Detail::Zone { serial: part.soa.serial });
+                assert_eq!(status.detail, detail, "{object}");
+            }
+            Kind::Cluster => {
+                let name: ClusterName = object.name.as_str().parse().unwrap();
+                assert_eq!(snapshot.cluster(&name).is_some(), accepted, "{object}");
+                assert_eq!(planner.clusters[&name].accepted, accepted, "{object}");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The objects of which the two say different things.
+fn told_anew(before: &Snapshot, after: &Snapshot) -> Vec<ObjectRef> {
+    let objects: BTreeSet<_> = before.statuses().chain(after.statuses()).map(|(object, _)| object.clone()).collect();
+    objects.into_iter().filter(|object| before.status(object) != after.status(object)).collect()
+}
+
+/// RFC 1982 3.2.
+fn is_newer(serial: u32, than: u32) -> bool {
+    (1..1 << 31).contains(&serial.wrapping_sub(than))
+}
+
+proptest! {
+    #[test]
+    fn the_order_and_the_batches_of_facts_do_not_matter(
+        lines in vec(upsert("grace=60"), 1..25),
+        order in vec(any::<Index>(), 25),
+        cuts in vec(any::<bool>(), 25),
+    ) {
+        let lines = last_words(lines);
+        let mut at_once = Planner::default();
+        planned(&mut at_once, &lines, 1000);
+
+        let mut rest = lines.clone();
+        let mut shuffled = vec![Vec::new()];
+        for (place, cut) in order.iter().zip(cuts) {
+            if rest.is_empty() {
+                break;
+            }
+            let line = rest.swap_remove(place.index(rest.len()));
+            if cut {
+                shuffled.push(Vec::new());
+            }
+            shuffled.last_mut().expect("there is always a batch").push(line);
+        }
+        let mut piecemeal = Planner::default();
+        for batch in &shuffled {
+            planned(&mut piecemeal, batch, 1000);
+            assert_sound(&piecemeal);
+        }
+        prop_assert_eq!(content(at_once.snapshot()), content(piecemeal.snapshot()), "{:#?}", shuffled);
+    }
+
+    /// Without grace: what no longer is ready may legitimately be remembered with it.
+    #[test]
+    fn step_by_step_ends_where_starting_from_scratch_does(plans in plans("grace=0")) {
+        let mut planner = Planner::default();
+        for (seconds, lines) in (1000..).zip(&plans) {
+            planned(&mut planner, lines, seconds);
+            assert_sound(&planner);
+        }
+        let mut fresh = Planner::default();
+        planned(&mut fresh, &last_words(plans.concat()), 1000);
+        prop_assert_eq!(content(planner.snapshot()), content(fresh.snapshot()));
+        prop_assert_eq!(planner.claims, fresh.claims);
+        prop_assert_eq!(planner.clusters_of_tenant, fresh.clusters_of_tenant);
+    }
+
+    #[test]
+    fn planning_the_same_facts_again_changes_nothing(plans in plans("grace=60"), pause in 0..30u64) {
+        let mut planner = Planner::default();
+        let mut now = 1000;
+        for lines in &plans {
+            let done = planned(&mut planner, lines, now);
+            let again = planned(&mut planner, lines, now);
+            prop_assert_eq!(&again.changes, &Changes::default());
+            prop_assert!(Arc::ptr_eq(&done.snapshot, &again.snapshot));
+            prop_assert_eq!(done.wake, again.wake);
+            prop_assert!(done.wake.is_none_or(|wake| wake > at(now)));
+            now += pause;
+        }
+        let known = last_words(plans.concat());
+        let before = Arc::clone(planner.snapshot());
+        let again = planned(&mut planner, &known, now - pause);
+        prop_assert_eq!(&again.changes, &Changes::default());
+        prop_assert!(Arc::ptr_eq(&before, &again.snapshot));
+    }
+
+    #[test]
+    fn deleting_and_making_again_at_once_changes_nothing(plans in plans("grace=60")) {
+        let mut planner = Planner::default();
+        for lines in &plans {
+            planned(&mut planner, lines, 1000);
+        }
+        let known = last_words(plans.concat());
+        let twice: Vec<_> = known.iter().flat_map(|line| [gone_line(line), line.clone()]).collect();
+        let before = Arc::clone(planner.snapshot());
+        let again = planned(&mut planner, &twice, 1001);
+        prop_assert_eq!(&again.changes, &Changes::default());
+        prop_assert!(Arc::ptr_eq(&before, &again.snapshot));
+    }
+
+    #[test]
+    fn changes_lead_to_what_the_snapshot_says(plans in plans("grace=60"), pause in 0..30u64) {
+        let mut planner = Planner::default();
+        let mut served = Served::new();
+        let mut ever_served = Served::new();
+        for (turn, lines) in (0..).zip(&plans) {
+            let now = 1000 + turn * pause;
+            let before = Arc::clone(planner.snapshot());
+            let done = planned(&mut planner, lines, now);
+            assert_sound(&planner);
+            prop_assert_eq!(&done.changes.statuses, &told_anew(&before, &done.snapshot));
+            follow(&mut served, &done.changes);
+            prop_assert_eq!(&served, &served_by(&done.snapshot), "{:#?}", done.changes);
+
+            for (apex, (soa, names)) in &served {
+                let earlier = ever_served.insert(apex.clone(), (soa.clone(), names.clone()));
+                let Some((old, old_names)) = earlier else { continue };
+                let alike = *names == old_names && *soa == Soa { serial: soa.serial, ..old.clone() };
+                prop_assert!(is_newer(soa.serial, old.serial) || (alike && soa.serial == old.serial), "{}", apex);
+                let told = done.changes.names.iter().any(|change| change.apex == *apex)
+                    || done.changes.zones.iter().any(|change| matches!(change, ZoneChange::Serve { apex: told, .. } if told == apex));
+                prop_assert!(told || soa.serial == old.serial, "{} was renumbered in silence", apex);
+            }
+        }
+    }
+}
