@@ -87,8 +87,8 @@ pub fn read(path: &Path) -> Result<String, Mistake> {
     }
     String::from_utf8(octets).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let lines = good.split(|octet| *octet == b'\n');
-        let (line, column) = (lines.clone().count(), 1 + lines.last().map_or(0, <[u8]>::len));
+        let mut lines = good.split(|octet| *octet == b'\n');
+        let (line, column) = (lines.clone().count(), 1 + lines.next_back().map_or(0, <[u8]>::len));
         Mistake { line, column, reason: "this is no UTF-8 text".into() }
     })
 }

@@ -1,0 +1,150 @@
+//! The objects with their status, and everything that is refused.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State as Shared};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use model::identity::Kind;
+use model::{ObjectName, ObjectRef, Snapshot};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{DatabaseError, Record};
+
+use crate::state::State;
+
+/// A no over HTTP: a fixed word and a sentence.
+pub(crate) struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = json!({ "error": { "code": self.code, "message": self.message } });
+        (self.status, Json(body)).into_response()
+    }
+}
+
+impl From<DatabaseError> for Failure {
+    fn from(error: DatabaseError) -> Self {
+        tracing::error!(error = &error as &dyn std::error::Error, "an object could not be read");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Database", "the database could not be read; see the log")
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Filter {
+    namespace: Option<String>,
+}
+
+pub(crate) async fn list(
+    Shared(state): Shared<Arc<State>>,
+    Path(kind): Path<String>,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Value>, Failure> {
+    let kind = find_kind(&kind)?;
+    let snapshot = state.snapshot.load();
+    let records = state.database.list(kind)?.into_iter();
+    let wanted = |object: &ObjectRef| {
+        filter.namespace.is_none() || filter.namespace.as_deref() == object.namespace.as_ref().map(ObjectName::as_str)
+    };
+    let records = records.filter(|(object, _)| wanted(object));
+    let items: Vec<Value> = records.map(|(object, record)| show(&object, &record, &snapshot)).collect();
+    Ok(Json(json!({ "apiVersion": "v1", "kind": "List", "items": items })))
+}
+
+pub(crate) async fn get_one(
+    Shared(state): Shared<Arc<State>>,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<Json<Value>, Failure> {
+    let kind = find_kind(&kind)?;
+    if kind.is_namespaced() {
+        let reason = format!("{kind} objects have a namespace: ask for {}/NAMESPACE/NAME", kind.plural());
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "NamespaceMissing", reason));
+    }
+    one(&state, kind, None, &name)
+}
+
+pub(crate) async fn get_namespaced(
+    Shared(state): Shared<Arc<State>>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+) -> Result<Json<Value>, Failure> {
+    let kind = find_kind(&kind)?;
+    if !kind.is_namespaced() {
+        let reason = format!("{kind} objects have no namespace: ask for {}/NAME", kind.plural());
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "NoNamespace", reason));
+    }
+    one(&state, kind, Some(&namespace), &name)
+}
+
+pub(crate) async fn refusals(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+    let folder = state.folder.load();
+    let files: Vec<Value> = folder
+        .refused
+        .iter()
+        .flat_map(|refused| refused.mistakes.iter().map(|mistake| (&refused.file, mistake)))
+        .map(|(file, mistake)| {
+            json!({ "file": file, "line": mistake.line, "column": mistake.column, "message": mistake.reason })
+        })
+        .collect();
+    let snapshot = state.snapshot.load();
+    let mut refused: Vec<_> =
+        snapshot.statuses().filter_map(|(object, status)| Some((object, status.refusal()?))).collect();
+    refused.sort_by_key(|(object, _)| *object);
+    let objects: Vec<Value> = refused
+        .into_iter()
+        .map(|(object, refusal)| {
+            json!({
+                "kind": object.kind.as_str(),
+                "namespace": object.namespace.as_ref().map(ObjectName::as_str),
+                "name": object.name.as_str(),
+                "code": refusal.reason,
+                "message": refusal.message,
+            })
+        })
+        .collect();
+    Json(json!({ "folder": folder.error.as_ref().map(ToString::to_string), "files": files, "objects": objects }))
+}
+
+pub(crate) async fn no_such_path(uri: Uri) -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "NoSuchPath", format!("nothing is at {}", uri.path()))
+}
+
+fn one(state: &State, kind: Kind, namespace: Option<&str>, name: &str) -> Result<Json<Value>, Failure> {
+    let missing = || {
+        let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        Failure::new(StatusCode::NOT_FOUND, "NoSuchObject", format!("no {kind} is called {place}{name}"))
+    };
+    let namespace = namespace.map(str::parse).transpose().map_err(|_| missing())?;
+    let object = ObjectRef { kind, namespace, name: name.parse().map_err(|_| missing())? };
+    let record = state.database.get(&object)?.ok_or_else(missing)?;
+    Ok(Json(show(&object, &record, &state.snapshot.load())))
+}
+
+/// The manifest as it was written, with what we say of it.
+fn show(object: &ObjectRef, record: &Record, snapshot: &Snapshot) -> Value {
+    let mut shown = manifest::document::to_json(&record.text).unwrap_or_else(|_| {
+        json!({ "apiVersion": object.kind.api_version(), "kind": object.kind.as_str(), "metadata": { "name": object.name.as_str() } })
+    });
+    shown["metadata"]["creationTimestamp"] = record.since().to_string().into();
+    if let Some(status) = snapshot.status(object) {
+        shown["status"] = manifest::status::to_json(status);
+    }
+    shown
+}
+
+fn find_kind(text: &str) -> Result<Kind, Failure> {
+    Kind::find(text).ok_or_else(|| {
+        let known = Kind::ALL.map(Kind::plural).join(", ");
+        Failure::new(StatusCode::NOT_FOUND, "NoSuchKind", format!("no kind is called {text}; there are {known}"))
+    })
+}

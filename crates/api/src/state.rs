@@ -1,0 +1,39 @@
+//! What the interface shows: published by the control side, only read here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use model::Snapshot;
+use prometheus_client::registry::Registry;
+use store::{Database, FolderError, RefusedFile};
+
+pub struct State {
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    pub database: Arc<Database>,
+    pub folder: ArcSwap<FolderState>,
+    pub registry: Registry,
+    ready: AtomicBool,
+}
+
+/// What is wrong with the folder.
+#[derive(Debug, Clone, Default)]
+pub struct FolderState {
+    pub refused: Vec<RefusedFile>,
+    pub error: Option<FolderError>,
+}
+
+impl State {
+    pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, database: Arc<Database>, registry: Registry) -> Self {
+        Self { snapshot, database, folder: ArcSwap::default(), registry, ready: AtomicBool::new(false) }
+    }
+
+    /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Release);
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+}
