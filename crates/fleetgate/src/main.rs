@@ -1,1 +1,35 @@
-fn main() {}
+//! The front door and the phone book of a fleet of Kubernetes clusters.
+
+mod arguments;
+mod check;
+mod control;
+mod demo;
+mod get;
+mod serve;
+mod stand_in;
+mod table;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Serve(options) => serve::run(&options),
+        Command::Check(options) => check::run(&options),
+        Command::Get(options) => get::run(&options),
+        Command::Crds => {
+            print!("{}", manifest::crds::to_yaml());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Demo(options) => demo::run(&options),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("fleetgate: {error:#}");
+        ExitCode::FAILURE
+    })
+}

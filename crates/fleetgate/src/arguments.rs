@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use manifest::text::Span;
+use model::Cidr;
+
+/// Where `get` asks and `demo` listens when nothing else is said.
+pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9630";
+
+/// The front door and the phone book of a fleet of Kubernetes clusters.
+#[derive(Debug, Parser)]
+#[command(version, about, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a fleet from a folder of manifests: names and doors in one process, no Kubernetes needed
+    Serve(Box<ServeOptions>),
+    /// Check a folder of manifests without serving it; exits with 1 when something is wrong
+    Check(CheckOptions),
+    /// Show objects of a running fleetgate with their status, or `refusals` for everything that is refused
+    Get(GetOptions),
+    /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
+    Crds,
+    /// Start a small fleet on loopback to look at
+    Demo(DemoOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// The folder of manifests; watched, so that a saved file is live at once
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
+    pub(crate) fleet: PathBuf,
+    /// Keep the last good state and who was first here; without it nothing survives a restart
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_DATA")]
+    pub(crate) data: Option<PathBuf>,
+    /// Answer DNS on this address, UDP and TCP
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) dns: Option<SocketAddr>,
+    /// Take connections with a PROXY v2 header that names the cluster by its id
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) apiserver: Option<SocketAddr>,
+    /// Take TLS connections and pass them through by their server name
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) sni: Option<SocketAddr>,
+    /// Federated ingress over HTTP (not there yet: listens on nothing)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Federated ingress over HTTPS (not there yet: listens on nothing)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) https: Option<SocketAddr>,
+    /// The agents' door and tunnel (not there yet: listens on nothing)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) agents: Option<SocketAddr>,
+    /// API, metrics, /healthz and /readyz; all but the last two for this machine alone
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// Load balancers that send an outer PROXY header (not there yet: ignored)
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub(crate) trusted_proxies: Vec<Cidr>,
+    /// How long established connections may go on after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogOptions {
+    /// How log lines look
+    #[arg(long, value_name = "FORM", value_enum, default_value = "human", env = "FLEETGATE_LOG_FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// What is logged: error, warn, info, debug, trace, also per part (`info,gateway=debug`)
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "FLEETGATE_LOG")]
+    pub(crate) log: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Human,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// The folder of manifests
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
+    pub(crate) fleet: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    /// What to show: zones, tenants, clusters, ..., or refusals
+    #[arg(value_name = "KIND")]
+    pub(crate) kind: String,
+    /// One object; all of the kind when left out
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The namespace, for kinds that have one
+    #[arg(short, long, value_name = "NS")]
+    pub(crate) namespace: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
+    pub(crate) output: OutputFormat,
+    /// Where the running fleetgate's --admin is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
+    pub(crate) admin: SocketAddr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoOptions {
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+fn parse_span(text: &str) -> Result<Duration, String> {
+    text.parse::<Span>().map(|span| span.0).map_err(|error| error.to_string())
+}

@@ -1,0 +1,125 @@
+//! `fleetgate check`: says what `serve` would refuse, without serving.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+use model::identity::Kind;
+use model::snapshot::{Condition, Status};
+use model::{ObjectRef, Planner, Timestamp};
+use store::{Database, Home, RefusedFile};
+
+use crate::arguments::CheckOptions;
+
+pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+    // The very path that `serve` takes, with nothing to remember: without a database nobody was first.
+    let database = Arc::new(Database::in_memory()?);
+    let (_home, update) = Home::open(&options.fleet, Arc::clone(&database))?;
+    let mut planner = Planner::default();
+    let snapshot = planner.apply(update.facts, Timestamp::default()).snapshot;
+
+    let mut problems = 0_usize;
+    for refused in &update.refused {
+        problems += refused.mistakes.len();
+        print_mistakes(&options.fleet, refused);
+    }
+    let places: BTreeMap<ObjectRef, (PathBuf, usize)> =
+        database.load()?.into_iter().map(|(object, record)| (object, (record.file, record.line))).collect();
+    let mut objects: Vec<_> = snapshot.statuses().collect();
+    objects.sort_by_key(|(object, _)| *object);
+    for (object, status) in &objects {
+        if let Some(refusal) = status.refusal() {
+            problems += 1;
+            print_refusal(&options.fleet, object, status, refusal, &places);
+        }
+    }
+
+    let count = |kind: Kind| objects.iter().filter(|(object, _)| object.kind == kind).count();
+    let (zones, tenants, clusters) = (count(Kind::Zone), count(Kind::Tenant), count(Kind::Cluster));
+    let verdict = match problems {
+        0 => "all in order".into(),
+        1 => "1 problem".into(),
+        problems => format!("{problems} problems"),
+    };
+    println!("{clusters} clusters, {tenants} tenants, {zones} zones: {verdict}");
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_mistakes(fleet: &Path, refused: &RefusedFile) {
+    let path = fleet.join(&refused.file);
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    for mistake in &refused.mistakes {
+        let message = format!("{}:{mistake}", path.display());
+        let at = offset(&text, mistake.line, mistake.column);
+        let label = LabeledSpan::at_offset(at, "here");
+        // A file that cannot be read as text has nothing to point into.
+        let labels = if text.is_empty() { Vec::new() } else { vec![label] };
+        let diagnostic = MietteDiagnostic::new(message).with_labels(labels);
+        print_report(&Report::new(diagnostic).with_source_code(NamedSource::new(path.to_string_lossy(), text.clone())));
+    }
+}
+
+/// Where a line and a column, both counted from 1, are in the text.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let end = text.len().saturating_sub(1);
+    let wanted = text[start.min(text.len())..].chars().take(column - 1).map(char::len_utf8).sum::<usize>() + start;
+    (0..=wanted.min(end)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+fn print_refusal(
+    fleet: &Path,
+    object: &ObjectRef,
+    status: &Status,
+    refusal: &Condition,
+    places: &BTreeMap<ObjectRef, (PathBuf, usize)>,
+) {
+    let place = |object: &ObjectRef| match places.get(object) {
+        Some((file, line)) => format!("{}:{line}", fleet.join(file).display()),
+        None => fleet.display().to_string(),
+    };
+    let (at, code) = (place(object), refusal.reason);
+    match &status.lost_to {
+        None => print_report(&Report::new(
+            MietteDiagnostic::new(format!("{at}: {object}: {}", refusal.message)).with_code(code),
+        )),
+        Some(other) => {
+            // Without the server's database nobody can tell; both are named, neither is taken for the first.
+            let message = format!("{at}: {object} and {other} ({}) clash: {}", place(other), refusal.message);
+            let message = message.replace(", which was first", "");
+            let help = "only one of them is served: the one that the server saw first";
+            print_report(&Report::new(MietteDiagnostic::new(message).with_code(code).with_help(help)));
+        }
+    }
+}
+
+fn print_report(report: &Report) {
+    let theme = if std::io::stdout().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+    let mut rendered = String::new();
+    let handler = GraphicalReportHandler::new_themed(theme).with_links(false).without_cause_chain();
+    // A width would break paths and reasons in two where nobody can search for them.
+    let handler = handler.with_width(usize::MAX);
+    match handler.render_report(&mut rendered, report.as_ref()) {
+        Ok(()) => println!("{}", rendered.trim_end()),
+        Err(_) => println!("{report}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_stay_inside_the_text() {
+        let text = "a: 1\nbü: 2\n";
+        for (line, column, expected) in
+            [(1, 1, 0), (1, 4, 3), (2, 1, 5), (2, 3, 8), (2, 99, 11), (9, 9, 11), (1, 99, 11)]
+        {
+            assert_eq!(offset(text, line, column).min(11), expected.min(text.len() - 1), "{line}:{column}");
+        }
+        assert_eq!(offset("", 1, 1), 0);
+    }
+}

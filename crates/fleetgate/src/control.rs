@@ -1,0 +1,142 @@
+//! * One change: from the folder through the plan to what data planes read.
+//!
+//! One thread owns the home and the planner; everybody else reads what it publishes.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context as _;
+use api::FolderState;
+use arc_swap::ArcSwap;
+use model::{FactChange, Planned, Planner, Snapshot, Timestamp};
+use store::watch::Signal;
+use store::{Home, Update};
+
+use crate::telemetry::ControlMetrics;
+
+/// What the control side publishes: each a value that is replaced whole, and that nobody waits for.
+#[derive(Clone, Default)]
+pub(crate) struct Published {
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) index: Arc<ArcSwap<dns::Index>>,
+}
+
+pub(crate) struct Control {
+    home: Home,
+    planner: Planner,
+    published: Published,
+    state: Arc<api::State>,
+    metrics: ControlMetrics,
+    wake: Option<Timestamp>,
+}
+
+/// Ends the control thread.
+pub(crate) struct Running {
+    thread: JoinHandle<()>,
+    stop: Sender<Signal>,
+}
+
+impl Control {
+    /// Publishes what the home holds at the start.
+    pub(crate) fn start(
+        home: Home,
+        first: Update,
+        published: Published,
+        state: Arc<api::State>,
+        metrics: ControlMetrics,
+    ) -> Self {
+        let mut control = Self { home, planner: Planner::default(), published, state, metrics, wake: None };
+        control.take(first);
+        control
+    }
+
+    pub(crate) fn spawn(mut self) -> anyhow::Result<Running> {
+        let stop = self.home.stopper();
+        let thread = std::thread::Builder::new().name("control".into());
+        let thread = thread.spawn(move || while self.step() {}).context("starting the control thread")?;
+        Ok(Running { thread, stop })
+    }
+
+    /// Waits for one change and takes it; `false` means stop.
+    fn step(&mut self) -> bool {
+        let deadline = self.wake.map(|at| Instant::now() + at.as_unix().saturating_sub(now().as_unix()));
+        match self.home.next(deadline) {
+            Some(update) => {
+                self.take(update);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take(&mut self, update: Update) {
+        if let Some(error) = update.unsaved {
+            self.metrics.unsaved.inc();
+            tracing::error!(error = &error as &dyn std::error::Error, "the new state is served but is not on disk");
+        }
+        if let Some(error) = &update.folder {
+            tracing::error!(%error, "the last good state keeps serving");
+        }
+        self.plan(update.facts);
+        let refused: usize = update.refused.iter().map(|file| file.mistakes.len()).sum();
+        self.metrics.refused_files.set(i64::try_from(refused).unwrap_or(i64::MAX));
+        self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));
+    }
+
+    fn plan(&mut self, facts: Vec<FactChange>) {
+        let begun = Instant::now();
+        let before = Arc::clone(self.planner.snapshot());
+        let count = facts.len();
+        let planned = self.planner.apply(facts, now());
+        self.wake = planned.wake;
+        if Arc::ptr_eq(&before, &planned.snapshot) {
+            return;
+        }
+        // Doors first: a name must not lead to a door that does not know it yet.
+        self.published.snapshot.store(Arc::clone(&planned.snapshot));
+        self.published.index.store(Arc::new(self.published.index.load().apply(&planned.changes)));
+        let took = begun.elapsed();
+        self.metrics.planned(took);
+        self.report(&before, &planned, count, took);
+    }
+
+    fn report(&self, before: &Snapshot, planned: &Planned, facts: usize, took: Duration) {
+        let after = &planned.snapshot;
+        for object in &planned.changes.statuses {
+            let refusal = after.status(object).and_then(|status| status.refusal());
+            if let Some(refusal) = refusal
+                && before.status(object).and_then(|status| status.refusal()) != Some(refusal)
+            {
+                tracing::warn!(%object, code = refusal.reason, "refused: {}", refusal.message);
+            }
+        }
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.refused_objects.set(count(after.refused_count()));
+        self.metrics.clusters.set(count(after.cluster_count()));
+        self.metrics.zones.set(count(after.zone_count()));
+        tracing::info!(
+            revision = after.revision,
+            facts,
+            clusters = after.cluster_count(),
+            refused = after.refused_count(),
+            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            "published"
+        );
+    }
+}
+
+impl Running {
+    pub(crate) fn stop(self) {
+        // A thread that is gone already needs no telling.
+        let _ = self.stop.send(Signal::Stop);
+        if self.thread.join().is_err() {
+            tracing::error!("the control thread panicked");
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}

@@ -1,0 +1,153 @@
+//! `fleetgate get`: objects of a running fleetgate, with their status.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use model::identity::Kind;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::arguments::{GetOptions, OutputFormat};
+use crate::table;
+
+/// A fleet of ten thousand clusters is listed in a second; a server that takes this long is not well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(options: &GetOptions) -> anyhow::Result<ExitCode> {
+    let path = path(options)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, fetch(options.admin, &path)).await });
+    let answer = answer.map_err(|_| anyhow::anyhow!("{} did not answer within {PATIENCE:?}", options.admin))??;
+    match options.output {
+        OutputFormat::Json => println!("{answer:#}"),
+        OutputFormat::Table if options.kind == "refusals" => print!("{}", refusals(&answer)),
+        OutputFormat::Table => print!("{}", objects(&answer)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path(options: &GetOptions) -> anyhow::Result<String> {
+    if options.kind == "refusals" {
+        return Ok("/v1/refusals".into());
+    }
+    let Some(kind) = Kind::find(&options.kind) else {
+        let known = Kind::ALL.map(Kind::plural).join(", ");
+        bail!("no kind is called {}; there are {known}, and refusals", options.kind);
+    };
+    let plural = kind.plural();
+    let plain = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.'));
+    for text in [&options.name, &options.namespace].into_iter().flatten() {
+        if text.is_empty() || !plain(text) {
+            bail!("{text:?} is no name of an object");
+        }
+    }
+    match (&options.name, &options.namespace) {
+        (Some(name), Some(namespace)) => Ok(format!("/v1/objects/{plural}/{namespace}/{name}")),
+        (Some(name), None) if kind.is_namespaced() => bail!("{kind} {name} is in a namespace: give it with -n"),
+        (Some(name), None) => Ok(format!("/v1/objects/{plural}/{name}")),
+        (None, Some(namespace)) => Ok(format!("/v1/objects/{plural}?namespace={namespace}")),
+        (None, None) => Ok(format!("/v1/objects/{plural}")),
+    }
+}
+
+async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<Value> {
+    let unreachable = || format!("asking {admin}; is a fleetgate running with `--admin {admin}`?");
+    let stream = TcpStream::connect(admin).await.with_context(unreachable)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await.with_context(unreachable)?;
+    let status = response.status();
+    let body = response.into_body().collect().await.with_context(unreachable)?.to_bytes();
+    let answer: Value = serde_json::from_slice(&body).with_context(|| format!("{admin} answered no JSON"))?;
+    match status {
+        StatusCode::OK => Ok(answer),
+        _ => bail!("{}", answer["error"]["message"].as_str().unwrap_or("the server refused")),
+    }
+}
+
+fn objects(answer: &Value) -> String {
+    let items: Vec<&Value> = answer["items"].as_array().map_or_else(|| vec![answer], |items| items.iter().collect());
+    let Some(kind) = items.first().and_then(|item| Kind::find(item["kind"].as_str()?)) else {
+        return "nothing found\n".into();
+    };
+    let text = |value: &Value| {
+        value.as_str().map_or_else(|| if value.is_null() { "-".into() } else { value.to_string() }, str::to_owned)
+    };
+    let condition = |item: &Value, kind: &str| {
+        let conditions = item["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.filter(|condition| condition["type"] == kind).map(|condition| text(&condition["reason"])).next()
+    };
+    let accepted = |item: &Value| condition(item, "Accepted").unwrap_or_else(|| "-".into());
+    let message = |item: &Value| {
+        let conditions = item["status"]["conditions"].as_array().into_iter().flatten();
+        let wrong = conditions.filter(|condition| condition["status"] == "False");
+        wrong.filter_map(|condition| condition["message"].as_str()).collect::<Vec<_>>().join("; ")
+    };
+    let name = |item: &Value| text(&item["metadata"]["name"]);
+    match kind {
+        Kind::Cluster => table::render(
+            &["NAME", "TENANT", "API", "READY", "ACCEPTED", "REMARKS"],
+            &rows(&items, |item| {
+                let status = &item["status"];
+                let spec = &item["spec"];
+                vec![
+                    name(item),
+                    text(&spec["tenant"]),
+                    text(&status["apiName"]),
+                    text(&status["readyNodes"]),
+                    accepted(item),
+                    message(item),
+                ]
+            }),
+        ),
+        Kind::Zone => table::render(
+            &["NAME", "DOMAIN", "SERIAL", "ACCEPTED", "REMARKS"],
+            &rows(&items, |item| {
+                vec![
+                    name(item),
+                    text(&item["spec"]["domain"]),
+                    text(&item["status"]["serial"]),
+                    accepted(item),
+                    message(item),
+                ]
+            }),
+        ),
+        kind if kind.is_namespaced() => table::render(
+            &["NAMESPACE", "NAME", "ACCEPTED", "REMARKS"],
+            &rows(&items, |item| vec![text(&item["metadata"]["namespace"]), name(item), accepted(item), message(item)]),
+        ),
+        _ => table::render(
+            &["NAME", "ACCEPTED", "REMARKS"],
+            &rows(&items, |item| vec![name(item), accepted(item), message(item)]),
+        ),
+    }
+}
+
+fn rows(items: &[&Value], row: impl Fn(&Value) -> Vec<String>) -> Vec<Vec<String>> {
+    items.iter().map(|item| row(item)).collect()
+}
+
+fn refusals(answer: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut rows = Vec::new();
+    if let Some(reason) = answer["folder"].as_str() {
+        rows.push(vec!["folder".into(), String::new(), reason.into()]);
+    }
+    for file in answer["files"].as_array().into_iter().flatten() {
+        let place = format!("{}:{}:{}", text(&file["file"]), file["line"], file["column"]);
+        rows.push(vec![place, "File".into(), text(&file["message"])]);
+    }
+    for object in answer["objects"].as_array().into_iter().flatten() {
+        let place = object["namespace"].as_str().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let name = format!("{} {place}{}", text(&object["kind"]), text(&object["name"]));
+        rows.push(vec![name, text(&object["code"]), text(&object["message"])]);
+    }
+    if rows.is_empty() { "nothing is refused\n".into() } else { table::render(&["WHAT", "CODE", "WHY"], &rows) }
+}

@@ -1,0 +1,143 @@
+//! What the documents say is so.
+#![allow(clippy::unwrap_used)] // A test that cannot go on panics.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use testbed::Process;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn document(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect(path)
+}
+
+/// What stands between backticks, outside of blocks of code.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+#[test]
+fn every_path_in_the_documents_exists() {
+    let mut seen = 0;
+    for file in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        let text = document(file);
+        let linked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let linked = linked.filter(|target| !target.contains("://"));
+        let paths = quoted(&text).filter(|word| {
+            ["crates/", "testbed", "bench", "docs/", "examples", ".ci/"].iter().any(|start| word.starts_with(start))
+        });
+        for path in paths.chain(linked) {
+            assert!(root().join(path).exists(), "{file} names {path}, which does not exist");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "the documents name files; found {seen}");
+}
+
+/// Dependencies as ARCHITECTURE.md draws them: none of these sees another.
+#[test]
+fn crates_depend_only_where_the_architecture_says_so() {
+    let allowed: [(&str, &[&str]); 6] = [
+        ("model", &[]),
+        ("manifest", &["model"]),
+        ("dns", &["model"]),
+        ("gateway", &["model"]),
+        ("store", &["manifest", "model"]),
+        ("api", &["manifest", "model", "store"]),
+    ];
+    let ours: BTreeSet<&str> = allowed.iter().map(|(name, _)| *name).chain(["fleetgate"]).collect();
+    for (name, allowed) in allowed {
+        let manifest = document(&format!("crates/{name}/Cargo.toml"));
+        let normal = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let names = normal.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+        let found: Vec<&str> = names.filter(|dependency| ours.contains(dependency)).collect();
+        assert_eq!(found, allowed, "what crates/{name} depends on");
+    }
+    let model = document("crates/model/Cargo.toml");
+    for banned in ["tokio", "tracing", "kube", "serde"] {
+        assert!(!model.contains(banned), "model is pure and does not depend on {banned}");
+    }
+}
+
+#[test]
+fn every_refusal_code_is_documented() {
+    let text = document("docs/refusals.md");
+    let documented: BTreeSet<&str> = quoted(&text).collect();
+    for source in ["crates/model/src/refusal.rs", "crates/gateway/src/refusal.rs"] {
+        let code = document(source);
+        let body = code.split("fn code(").nth(1).unwrap();
+        let body = body.split("\n    }\n").next().unwrap();
+        let codes: Vec<&str> = body.split('"').skip(1).step_by(2).collect();
+        assert!(codes.len() > 5, "{source}: {codes:?}");
+        for code in codes {
+            assert!(documented.contains(code), "docs/refusals.md does not explain {code} of {source}");
+        }
+    }
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_metric_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"));
+    command.args(["serve", "--log-format", "json", "--fleet"]).arg(folder.path());
+    for door in ["--dns", "--apiserver", "--sni", "--admin"] {
+        command.args([door, "127.0.0.1:0"]);
+    }
+    let mut server = Process::start(&command).unwrap();
+    let line = server.wait_for_line("\"message\":\"ready\"", Duration::from_mins(1)).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = |field: &str| ready[field].as_str().unwrap();
+
+    // A family has no line before something was counted: a query, a message that deserves no answer, a connection.
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let query = b"\0\x01\0\0\0\x01\0\0\0\0\0\0\x04test\0\0\x01\0\x01";
+    for message in [query.as_slice(), b"short"] {
+        client.send_to(message, address("dns")).unwrap();
+    }
+    drop(TcpStream::connect(address("apiserver")).unwrap());
+
+    let text = document("docs/metrics.md");
+    let documented: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let metrics = http_get(address("admin"), "/metrics");
+        let exposed: BTreeSet<&str> =
+            metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        if exposed == documented {
+            break;
+        }
+        assert!(Instant::now() < deadline, "/metrics has {exposed:?}, docs/metrics.md has {documented:?}");
+    }
+}
+
+fn http_get(address: &str, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The manifests of the README are taken as they stand there.
+#[test]
+fn the_readme_s_fleet_is_in_order() {
+    let text = document("README.md");
+    let manifests = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("fleet.yaml"), manifests).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"))
+        .args(["check", "--fleet"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "1 clusters, 1 tenants, 1 zones: all in order\n");
+}

@@ -1,0 +1,101 @@
+//! The admin interface, and the end of a process.
+
+use std::io::Read as _;
+
+use crate::server::{BASE, Fleet, PATIENCE, cluster, connect, echo_backend, fleetgate, nowhere, read_line};
+
+#[test]
+fn objects_come_with_their_status() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: acme}\nstringData: {key: hush}\n";
+    let fleet = Fleet::new(&[("base.yaml", BASE), ("c1.yaml", &cluster("c1", nowhere(), 11)), ("s.yaml", secret)]);
+    let server = fleet.serve();
+    let c1 = server.get_json(&["clusters", "c1"]);
+    assert_eq!(c1["spec"]["tenant"], "acme");
+    assert_eq!(c1["status"]["apiName"], "api.c1.fleet.example");
+    assert_eq!(c1["status"]["readyNodes"], 1);
+    assert_eq!(server.get_json(&["zones"])["items"][0]["spec"]["domain"], "fleet.example");
+    assert_eq!(server.get_json(&["tenants", "acme"])["status"]["conditions"][0]["status"], "True");
+
+    let found = server.get_json(&["secret", "tls", "-n", "acme"]);
+    assert!(!found.to_string().contains("hush"), "{found}");
+    assert_eq!(server.get_json(&["secrets", "-n", "other"])["items"].as_array().unwrap().len(), 0);
+
+    let table = String::from_utf8(server.get(&["clusters"]).stdout).unwrap();
+    assert!(table.starts_with("NAME   TENANT   API"), "{table}");
+    for (arguments, expected) in [
+        (["cluster", "c9"].as_slice(), "no Cluster is called c9"),
+        (&["secret", "tls"], "give it with -n"),
+        (&["cluster", "c1", "-n", "acme"], "Cluster objects have no namespace"),
+    ] {
+        let output = server.get(arguments);
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(expected), "{output:?}");
+    }
+    server.terminate();
+}
+
+#[test]
+fn pages_of_strangers_are_refused() {
+    let fleet = Fleet::new(&[("base.yaml", BASE)]);
+    let server = fleet.serve();
+    for (path, host, status) in [
+        ("/healthz", "localhost", 200),
+        ("/readyz", "10.0.0.1:80", 200),
+        ("/metrics", "127.0.0.1:1", 200),
+        ("/v1/objects/zones", "[::1]:1", 200),
+        ("/v1/objects/zones", "rebound.example", 403),
+        ("/metrics", "localhost.evil.example", 403),
+        ("/v1/objects/pods", "localhost", 404),
+        ("/v1/objects/zones/none", "localhost", 404),
+        ("/v1/objects/zones/a/b", "localhost", 400),
+        ("/v1/objects/zones/%2e%2e", "localhost", 404),
+        ("/nothing", "localhost", 404),
+    ] {
+        let (found, body) = server.http(path, host);
+        assert_eq!(found, status, "{path} for {host}: {body}");
+    }
+    server.terminate();
+}
+
+#[test]
+fn sigterm_drains_connections_and_then_ends_the_rest() {
+    let fleet = Fleet::new(&[("base.yaml", BASE), ("c1.yaml", &cluster("c1", echo_backend("one"), 11))]);
+    let mut server = fleet.serve();
+    let mut connection = server.by_id("c1");
+    assert_eq!(read_line(&mut connection).unwrap(), "one");
+    server.process.signal("TERM").unwrap();
+    server.until("not ready", |server| server.http("/readyz", "localhost").0 == 503);
+    server.until("no new connections", |server| std::net::TcpStream::connect(server.apiserver).is_err());
+    server.process.check_running().expect("it waits for the open connection");
+    drop(connection);
+    assert!(server.process.wait_for_exit(PATIENCE).unwrap().success());
+
+    let mut command = fleetgate();
+    command.arg("serve").arg("--fleet").arg(fleet.folder()).args(["--log-format", "json", "--drain", "100ms"]);
+    for door in ["--dns", "--apiserver", "--sni", "--admin"] {
+        command.args([door, "127.0.0.1:0"]);
+    }
+    let server = crate::server::Server::start(&command);
+    let mut connection = server.by_id("c1");
+    assert_eq!(read_line(&mut connection).unwrap(), "one");
+    server.terminate();
+    assert_eq!(connection.read(&mut [0]).unwrap_or(0), 0, "cut after the drain time");
+}
+
+#[test]
+fn doors_whose_part_has_not_come_are_accepted_and_listen_on_nothing() {
+    let fleet = Fleet::new(&[("base.yaml", BASE)]);
+    let mut command = fleetgate();
+    command.arg("serve").arg("--fleet").arg(fleet.folder()).args(["--log-format", "json"]);
+    for door in ["--dns", "--apiserver", "--sni", "--admin", "--http", "--https", "--agents"] {
+        command.args([door, "127.0.0.1:0"]);
+    }
+    command.args(["--trusted-proxies", "10.0.0.0/8,2001:db8::/32"]);
+    let server = crate::server::Server::start(&command);
+    let log = server.process.log();
+    for flag in ["--http", "--https", "--agents", "--trusted-proxies"] {
+        assert!(log.contains(&format!("{flag} is not supported yet")), "{flag}: {log}");
+    }
+    let _ = connect(server.admin);
+    server.terminate();
+}

@@ -1,0 +1,34 @@
+//! kill -9 at any moment, and a folder that is broken when it comes back.
+
+use crate::server::{BASE, Fleet, cluster, nowhere};
+
+#[test]
+fn the_last_good_state_survives_kill_9_and_a_broken_folder() {
+    let fleet = Fleet::new(&[("base.yaml", BASE)]);
+    let mut acknowledged = 0;
+    // Each round kills the server in the middle of a storm of saves, a little later than the round before.
+    for round in 1..=5_u8 {
+        let mut server = fleet.serve();
+        let target = acknowledged + round * 3;
+        for node in acknowledged + 1..=target {
+            fleet.write("c1.yaml", &cluster("c1", nowhere(), node));
+        }
+        server.until("some of the storm", |server| {
+            let answer = server.resolve("x.c1.fleet.example", "A");
+            let seen = answer.first().and_then(|address| address.rsplit('.').next()?.parse::<u8>().ok());
+            acknowledged = acknowledged.max(seen.unwrap_or(0));
+            acknowledged > target - round * 3
+        });
+        server.process.signal("KILL").unwrap();
+        drop(server);
+
+        fleet.write("c1.yaml", "kind: [broken");
+        let server = fleet.serve();
+        let answer = server.resolve("x.c1.fleet.example", "A");
+        let kept: u8 = answer[0].rsplit('.').next().unwrap().parse().unwrap();
+        assert!(kept >= acknowledged, "round {round}: 198.51.100.{acknowledged} was answered, now it is {kept}");
+        assert_eq!(server.get_json(&["refusals"])["files"][0]["file"], "c1.yaml");
+        server.terminate();
+        acknowledged = kept;
+    }
+}

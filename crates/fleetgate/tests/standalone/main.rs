@@ -1,0 +1,9 @@
+//! The real binary on a folder, met by real clients.
+#![allow(clippy::unwrap_used)] // A test that cannot go on panics.
+
+mod admin;
+mod bad_input;
+mod crash;
+mod demo;
+mod live_changes;
+mod server;
