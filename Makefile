@@ -1,0 +1,28 @@
+# Two commands are all there is to know: `make run` and `make test`.
+
+.PHONY: help run test check bench bench-plan bench-fleet
+
+help: ## Show this
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+run: ## Build Fleetgate and start a small fleet on loopback to look at
+	cargo build --release --package fleetgate
+	target/release/fleetgate demo
+
+test: ## Everything: installs what it needs, real components included
+	testbed/install
+	cargo test --workspace
+
+check: ## Format, lints, licences and sources
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	testbed/cargo-deny --all-features check licenses bans sources
+
+bench: bench-plan bench-fleet ## All benchmarks of this machine
+
+bench-plan: ## From a changed fact to the published snapshot
+	cargo run --release --package fleetgate-bench --bin plan
+
+bench-fleet: ## Start-up, memory and the way of a saved file, with the real binary
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin fleet
