@@ -11,9 +11,10 @@ use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::{Line, List};
 use crate::status::ClusterStatus;
 use crate::tenant::LimitsSpec;
-use crate::text::{Check, Text, checked, plain};
+use crate::text::{Check, Namespace, Text, checked, plain};
 
 /// A tenant cluster whose control plane lives on the hub. Its name is a DNS label, because names are made from it.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,7 @@ use crate::text::{Check, Text, checked, plain};
     version = "v1alpha1",
     kind = "Cluster",
     plural = "clusters",
+    doc = "A tenant cluster whose control plane lives on the hub. Its name is a DNS label, because names are made from it.",
     status = "ClusterStatus",
     validation = Rule::new("size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')")
         .message("the name of a Cluster is a DNS label: at most 63 characters and no dot"),
@@ -45,26 +47,28 @@ pub struct ClusterSpec {
     /// octet. The cluster's name by default.
     #[serde(default, rename = "clusterID", skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<Text<ClusterId>>,
-    /// Where it runs.
+    /// Where it runs, for steering clients to the nearest cluster.
     #[serde(default, deserialize_with = "checked")]
     pub location: LocationSpec,
+    /// Where its control plane answers.
     pub control_plane: ControlPlaneSpec,
     /// Its nodes, where they are given; where `access` is set, the watched nodes count instead.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 5000))]
-    pub nodes: Vec<NodeSpec>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub nodes: List<NodeSpec, 5000>,
     /// How the controller reads the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
+    /// How traffic for its applications reaches it.
     #[serde(default)]
     pub ingress: IngressSpec,
-    /// Who may connect to its control plane: the real peer, or the client that a trusted proxy names.
+    /// Who may connect to its control plane: the real peer, or the client that a trusted proxy names. Everybody by
+    /// default; an empty list lets nobody in.
     #[serde(default = "default_sources")]
-    #[schemars(length(max = 500))]
-    pub allowed_sources: Vec<Text<Cidr>>,
-    /// The keyed selector.
+    pub allowed_sources: List<Text<Cidr>, 500>,
+    /// The keyed selector: connections prove that they may name this cluster.
     #[serde(default)]
     pub proof: ProofSpec,
+    /// How much traffic is let in to its control plane.
     #[serde(default)]
     pub limits: LimitsSpec,
     /// Its own DNS, for its control plane.
@@ -72,37 +76,39 @@ pub struct ClusterSpec {
     pub dns: Option<ClusterDnsSpec>,
 }
 
+/// Where a cluster runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "has(self.latitude) == has(self.longitude)", "message": "give latitude and longitude together or not at all" },
 ]))]
 pub struct LocationSpec {
+    /// The region, in the words of the fleet, such as `eu-west`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
-    pub region: Option<String>,
+    pub region: Option<Text<Line<63>>>,
+    /// Who runs the machines, such as `gcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
-    pub provider: Option<String>,
-    /// Degrees north.
+    pub provider: Option<Text<Line<63>>>,
+    /// Degrees north; with `longitude` or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     #[schemars(range(min = -90, max = 90))]
     pub latitude: Option<f64>,
-    /// Degrees east.
+    /// Degrees east; with `latitude` or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     #[schemars(range(min = -180, max = 180))]
     pub longitude: Option<f64>,
 }
 
+/// Where the control plane answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlPlaneSpec {
+    /// Where its API server answers.
     #[serde(deserialize_with = "checked")]
     pub kube_apiserver: UpstreamSpec,
     /// Control-plane services beside the API server, each with a server name of its own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub services: Vec<ServiceSpec>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub services: List<ServiceSpec, 16>,
 }
 
 /// Either addresses or, on a hub, a Service.
@@ -112,67 +118,85 @@ pub struct ControlPlaneSpec {
     { "rule": "(has(self.addresses) && size(self.addresses) > 0) != has(self.service)", "message": "give either addresses or a service" },
 ]))]
 pub struct UpstreamSpec {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub addresses: Vec<Text<SocketAddr>>,
+    /// Addresses with their port.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub addresses: List<Text<SocketAddr>, 16>,
+    /// A Service of the hub, whose ready endpoints are used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceRef>,
 }
 
+/// A Service on a hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceRef {
-    pub namespace: Text<ObjectName>,
+    /// The namespace that the Service is in.
+    pub namespace: Text<Namespace>,
+    /// The name of the Service.
     pub name: Text<ObjectName>,
+    /// The port of the Service.
     #[schemars(range(min = 1, max = 65535))]
     #[serde(deserialize_with = "plain")]
     pub port: u16,
 }
 
+/// A control-plane service with a server name of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceSpec {
-    #[schemars(length(min = 1, max = 63))]
-    pub name: String,
+    /// What it is called in logs, metrics and `explain`.
+    pub name: Text<Line<63>>,
     /// The server name that leads to it.
     pub sni: Text<DnsName>,
-    #[schemars(length(min = 1, max = 16))]
-    pub addresses: Vec<Text<SocketAddr>>,
+    /// Where it answers: addresses with their port.
+    pub addresses: List<Text<SocketAddr>, 16, 1>,
 }
 
+/// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSpec {
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8))]
-    pub addresses: Vec<Text<IpAddr>>,
+    /// The name of the node.
+    pub name: Text<Line<253>>,
+    /// The addresses at which it takes traffic, IPv4 and IPv6.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub addresses: List<Text<IpAddr>, 8>,
+    /// Only the addresses of ready nodes are published.
     #[serde(default = "default_ready", deserialize_with = "plain")]
     pub ready: bool,
 }
 
+/// How the controller reads a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccessSpec {
+    /// A kubeconfig with which the controller may list and watch nodes.
+    #[serde(deserialize_with = "checked")]
     pub kubeconfig: SecretSource,
 }
 
-/// A Secret on a hub, or a file beside the manifest.
+/// Either a Secret on a hub, or a file beside the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "has(self.secret) != has(self.file)", "message": "give either a secret or a file" },
+]))]
 pub struct SecretSource {
+    /// A Secret (on a hub).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretRef>,
+    /// A path beside the manifest (in a folder).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 4096))]
-    pub file: Option<String>,
+    pub file: Option<Text<Line<4096>>>,
 }
 
+/// A Secret on a hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretRef {
-    pub namespace: Text<ObjectName>,
+    /// The namespace that the Secret is in.
+    pub namespace: Text<Namespace>,
+    /// The name of the Secret.
     pub name: Text<ObjectName>,
 }
 
@@ -185,16 +209,13 @@ pub struct IngressSpec {
     pub mode: IngressModeSpec,
     /// The class of the ingress controller inside the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub class_name: Option<String>,
+    pub class_name: Option<Text<Line<253>>>,
     /// Where the cluster's ingress controller takes HTTP.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub http: Vec<Text<SocketAddr>>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub http: List<Text<SocketAddr>, 64>,
     /// Where the cluster's ingress controller takes HTTPS.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub https: Vec<Text<SocketAddr>>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub https: List<Text<SocketAddr>, 64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -212,21 +233,23 @@ pub struct ProofSpec {
     /// Refuse connections without a proof.
     #[serde(default, deserialize_with = "plain")]
     pub required: bool,
-    /// Two keys are valid during a rotation.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 2))]
-    pub keys: Vec<SecretSource>,
+    /// Each is valid by itself; two are there during a rotation.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub keys: List<SecretSource, 2>,
 }
 
+/// The DNS inside a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterDnsSpec {
+    /// The domain of its Services, such as `cluster.local`.
     pub domain: Text<DnsName>,
+    /// The address at which its DNS answers inside the cluster.
     pub server: Text<IpAddr>,
 }
 
-fn default_sources() -> Vec<Text<Cidr>> {
-    ["0.0.0.0/0", "::/0"].map(|text| Text(text.parse().expect("the default is a CIDR"))).into()
+fn default_sources() -> List<Text<Cidr>, 500> {
+    List(["0.0.0.0/0", "::/0"].map(|text| Text(text.parse().expect("the default is a CIDR"))).into())
 }
 
 fn default_ready() -> bool {
@@ -251,8 +274,17 @@ impl Check for LocationSpec {
     }
 }
 
+impl Check for SecretSource {
+    fn check(&self) -> Result<(), String> {
+        if self.secret.is_some() == self.file.is_some() { Err("give either a secret or a file".into()) } else { Ok(()) }
+    }
+}
+
 impl Check for UpstreamSpec {
     fn check(&self) -> Result<(), String> {
+        if self.service.as_ref().is_some_and(|service| service.port == 0) {
+            return Err("the port of a service is 1 to 65535".into());
+        }
         match (self.addresses.is_empty(), &self.service) {
             (false, None) | (true, Some(_)) => Ok(()),
             _ => Err("kubeApiserver takes either addresses or a service".into()),
@@ -262,13 +294,7 @@ impl Check for UpstreamSpec {
 
 impl Check for ClusterSpec {
     fn check(&self) -> Result<(), String> {
-        if let Some(service) = self.control_plane.services.iter().find(|service| service.addresses.is_empty()) {
-            return Err(format!("controlPlane.services {:?} has no addresses", service.name));
-        }
-        if self.allowed_sources.len() > 500 {
-            return Err("allowedSources has more than 500 ranges".into());
-        }
-        Ok(())
+        self.proof.keys.iter().try_for_each(Check::check)
     }
 }
 
@@ -277,26 +303,31 @@ impl ClusterSpec {
         // A proof that is demanded and not checked would be a lock that does not lock.
         let not_yet = self.proof.required.then_some("spec.proof.required");
         let coordinates = self.location.coordinates().unwrap_or_default();
-        let services = self.control_plane.services.into_iter();
+        let services = self.control_plane.services.0.into_iter();
         ModelCluster {
             id: self.cluster_id.map_or_else(|| ClusterId::from(&name), |id| id.0),
             name,
             labels,
             tenant: self.tenant.0,
             zone: self.zone.0,
-            location: Location { region: self.location.region, provider: self.location.provider, coordinates },
+            location: Location {
+                region: self.location.region.map(|region| region.0.0),
+                provider: self.location.provider.map(|provider| provider.0.0),
+                coordinates,
+            },
             api_server: self.control_plane.kube_apiserver.into_model(),
             services: services
                 .map(|service| ControlPlaneService {
-                    name: service.name.into(),
+                    name: service.name.0.0.into(),
                     sni: service.sni.0,
                     addresses: Text::list(&service.addresses),
                 })
                 .collect(),
             nodes: self
                 .nodes
+                .0
                 .into_iter()
-                .map(|node| Node { name: node.name, addresses: Text::list(&node.addresses), ready: node.ready })
+                .map(|node| Node { name: node.name.0.0, addresses: Text::list(&node.addresses), ready: node.ready })
                 .collect(),
             ingress: match self.ingress.mode {
                 IngressModeSpec::Nodes => IngressMode::Nodes,
@@ -313,7 +344,7 @@ impl UpstreamSpec {
     fn into_model(self) -> Upstream {
         match self.service {
             Some(service) => {
-                Upstream::Service { namespace: service.namespace.0, name: service.name.0, port: service.port }
+                Upstream::Service { namespace: service.namespace.0.0, name: service.name.0, port: service.port }
             }
             None => Upstream::Addresses(Text::list(&self.addresses)),
         }

@@ -7,16 +7,18 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use model::identity::Kind;
 use model::resource::{Cluster, Tenant, Zone};
 use model::{ClusterName, ObjectName, ObjectRef};
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
 
 use crate::address::{AddressClaimSpec, AddressPoolSpec};
 use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::DnsEndpointSpec;
 use crate::federation::FederationPolicySpec;
+use crate::foreign;
+use crate::labels::{LabelKey, LabelValue};
 use crate::tenant::TenantSpec;
-use crate::text::{Check, Text, Written, checked};
+use crate::text::{Check, Namespace, Text, Written, checked_option};
 use crate::zone::ZoneSpec;
 
 /// One YAML document of a file.
@@ -103,16 +105,16 @@ pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
         return Err(mistake(document, reason));
     }
     match kind {
-        Kind::Zone => named(document, kind, |name, _, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
-        Kind::Tenant => named(document, kind, |name, _, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Zone => named(document, kind, |name, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
+        Kind::Tenant => named(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
         Kind::Cluster => cluster(document),
-        Kind::AddressPool => named(document, kind, |_, _, _: AddressPoolSpec| Value::Other),
-        Kind::AddressClaim => named(document, kind, |_, _, _: AddressClaimSpec| Value::Other),
-        Kind::FederationPolicy => named(document, kind, |_, _, _: FederationPolicySpec| Value::Other),
-        Kind::DnsEndpoint => named(document, kind, |_, _, _: DnsEndpointSpec| Value::Other),
-        Kind::Ingress => foreign::<Ingress>(document, kind),
-        Kind::IngressClass => foreign::<IngressClass>(document, kind),
-        Kind::Secret => foreign::<Secret>(document, kind),
+        Kind::AddressPool => named(document, kind, |_, _: AddressPoolSpec| Value::Other),
+        Kind::AddressClaim => named(document, kind, |_, _: AddressClaimSpec| Value::Other),
+        Kind::FederationPolicy => named(document, kind, |_, _: FederationPolicySpec| Value::Other),
+        Kind::DnsEndpoint => named(document, kind, |_, _: DnsEndpointSpec| Value::Other),
+        Kind::Ingress => others::<Ingress>(document, kind),
+        Kind::IngressClass => others::<IngressClass>(document, kind),
+        Kind::Secret => others::<Secret>(document, kind),
     }
 }
 
@@ -146,7 +148,7 @@ struct Object<N, S> {
     #[serde(rename = "kind")]
     _kind: IgnoredAny,
     metadata: Metadata<N>,
-    #[serde(deserialize_with = "checked")]
+    #[serde(deserialize_with = "present")]
     spec: S,
     /// As `kubectl get -o yaml` prints it; ours to say, not the author's.
     #[serde(default, rename = "status")]
@@ -157,11 +159,11 @@ struct Object<N, S> {
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound = "N: Written")]
 struct Metadata<N> {
     name: Text<N>,
-    namespace: Option<Text<ObjectName>>,
+    namespace: Option<Text<Namespace>>,
     #[serde(default)]
-    labels: BTreeMap<String, String>,
+    labels: BTreeMap<Text<LabelKey>, Text<LabelValue>>,
     #[serde(default, rename = "annotations")]
-    _annotations: BTreeMap<String, String>,
+    _annotations: BTreeMap<Text<LabelKey>, String>,
     // What a hub adds: allowed, so that an object exported from one can be put into a folder.
     #[serde(default, rename = "uid")]
     _uid: Option<IgnoredAny>,
@@ -179,6 +181,16 @@ struct Metadata<N> {
     _finalizers: Option<IgnoredAny>,
 }
 
+/// A hub refuses `spec:` with nothing behind it, also where nothing in it is required.
+fn present<'de, D, S>(deserializer: D) -> Result<S, D::Error>
+where
+    D: Deserializer<'de>,
+    S: DeserializeOwned + Check,
+{
+    checked_option(deserializer)?
+        .ok_or_else(|| D::Error::custom("there is no value; write {} where nothing is to be said"))
+}
+
 /// The name and place of an object of somebody else's kind, whose type is not ours to be strict about.
 #[derive(Deserialize)]
 struct ForeignName {
@@ -188,28 +200,32 @@ struct ForeignName {
 #[derive(Deserialize)]
 struct ForeignMetadata {
     name: Text<ObjectName>,
-    namespace: Option<Text<ObjectName>>,
+    namespace: Option<Text<Namespace>>,
 }
 
 fn named<S: DeserializeOwned + Check>(
     document: &Document<'_>,
     kind: Kind,
-    value: impl FnOnce(ObjectName, BTreeMap<String, String>, S) -> Value,
+    value: impl FnOnce(ObjectName, S) -> Value,
 ) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, S>>(document)?;
     let object = place(document, kind, metadata.name.0.clone(), metadata.namespace)?;
-    Ok(Manifest { object, value: value(metadata.name.0, metadata.labels, spec) })
+    Ok(Manifest { object, value: value(metadata.name.0, spec) })
 }
 
 fn cluster(document: &Document<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ClusterName, ClusterSpec>>(document)?;
     let object = place(document, Kind::Cluster, ObjectName::from(&metadata.name.0), metadata.namespace)?;
-    let cluster = spec.into_model(metadata.name.0, metadata.labels);
+    let labels = metadata.labels.into_iter().map(|(key, value)| (key.0.0, value.0.0)).collect();
+    let cluster = spec.into_model(metadata.name.0, labels);
     Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
 }
 
-fn foreign<T: DeserializeOwned>(document: &Document<'_>, kind: Kind) -> Result<Manifest, Mistake> {
-    parse::<T>(document)?;
+fn others<T: DeserializeOwned + Serialize>(document: &Document<'_>, kind: Kind) -> Result<Manifest, Mistake> {
+    let typed = parse::<T>(document)?;
+    if let Some(path) = foreign::unknown_field(&parse(document)?, &typed) {
+        return Err(unknown_field(document, &path));
+    }
     let ForeignName { metadata } = parse(document)?;
     let object = place(document, kind, metadata.name.0, metadata.namespace)?;
     Ok(Manifest { object, value: Value::Other })
@@ -219,21 +235,22 @@ fn place(
     document: &Document<'_>,
     kind: Kind,
     name: ObjectName,
-    namespace: Option<Text<ObjectName>>,
+    namespace: Option<Text<Namespace>>,
 ) -> Result<ObjectRef, Mistake> {
     match (kind.is_namespaced(), &namespace) {
         (true, None) => Err(mistake(document, format!("{kind} {name} needs a metadata.namespace"))),
         (false, Some(_)) => Err(mistake(document, format!("{kind} {name} has no namespace; leave it out"))),
-        _ => Ok(ObjectRef { kind, namespace: namespace.map(|namespace| namespace.0), name }),
+        _ => Ok(ObjectRef { kind, namespace: namespace.map(|namespace| namespace.0.0), name }),
     }
 }
 
 fn parse<T: DeserializeOwned>(document: &Document<'_>) -> Result<T, Mistake> {
     let options = serde_saphyr::options! {
         with_snippet: false,
-        // As a hub reads it: `clusterID: 12` is a number there, and no number is a text.
+        // As a hub reads it: `clusterID: 12` is a number there, and no number is a text; `no` is a boolean, and 017 is 15.
         no_schema: true,
-        strict_booleans: true,
+        strict_booleans: false,
+        legacy_octal_numbers: true,
     };
     serde_saphyr::from_str_with_options(document.text, options).map_err(|error| {
         let position = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).max(1);
@@ -246,13 +263,34 @@ fn parse<T: DeserializeOwned>(document: &Document<'_>) -> Result<T, Mistake> {
 /// Undoes what escaping does to the quotes of our own messages, and names types as people do.
 fn tidy(reason: &str) -> String {
     let reason = reason.replace("\\\"", "\"").replace("\\'", "'").replace("\\\\", "\\");
-    ["u16", "u32"]
-        .iter()
-        .fold(reason, |reason, name| reason.replace(&format!("expected {name}"), "expected a whole number"))
+    [
+        ("expected u16", "expected a whole number"),
+        ("expected u32", "expected a whole number"),
+        ("expected string scalar", "expected a text"),
+        (
+            "cannot deserialize null into string; use Option<String>",
+            "there is no value; write one, or leave the field out",
+        ),
+        (", set DuplicateKeyPolicy in Options if acceptable", ""),
+    ]
+    .iter()
+    .fold(reason, |reason, (from, to)| reason.replace(from, to))
 }
 
 fn mistake(document: &Document<'_>, reason: String) -> Mistake {
     Mistake { line: first_content_line(document), column: 1, reason }
+}
+
+/// Only the path of the field is known; the first line that spells its name is most likely the one.
+fn unknown_field(document: &Document<'_>, path: &str) -> Mistake {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let found = document
+        .text
+        .lines()
+        .enumerate()
+        .find_map(|(line, text)| Some((line, text[..text.find(name)?].chars().count())));
+    let (line, column) = found.unwrap_or_default();
+    Mistake { line: document.first_line + line, column: column + 1, reason: format!("unknown field `{path}`") }
 }
 
 /// The line that a document's content begins on, past its marker and comments.

@@ -8,8 +8,10 @@ use model::ClusterName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::{Line, List};
+use crate::labels::LabelValue;
 use crate::status::ObjectStatus;
-use crate::text::{Check, Span, Text, plain};
+use crate::text::{Check, Span, Text, checked, plain, within};
 
 /// How the Ingresses of a class are placed and steered; named by `IngressClass.spec.parameters`.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +20,7 @@ use crate::text::{Check, Span, Text, plain};
     version = "v1alpha1",
     kind = "FederationPolicy",
     plural = "federationpolicies",
+    doc = "How the Ingresses of a class are placed and steered; named by `IngressClass.spec.parameters`.",
     status = "ObjectStatus",
     printcolumn(name = "Entry", type_ = "string", json_path = ".spec.entry"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.steering.mode"),
@@ -25,16 +28,22 @@ use crate::text::{Check, Span, Text, plain};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FederationPolicySpec {
+    /// Which clusters serve; always only those of the tenant that owns the Ingress' namespace.
     #[serde(default)]
     pub placement: PlacementSpec,
+    /// How clients come in: `vip`, they meet our gateways; `dns`, DNS sends them straight to the members.
     #[serde(default)]
     pub entry: Entry,
+    /// Which cluster a client is sent to.
     #[serde(default)]
     pub steering: SteeringSpec,
-    #[serde(default)]
+    /// When traffic leaves its first choice.
+    #[serde(default, deserialize_with = "checked")]
     pub overflow: OverflowSpec,
+    /// How members are checked.
     #[serde(default)]
     pub health: HealthSpec,
+    /// TLS from our gateway to a member.
     #[serde(default, rename = "upstreamTLS")]
     pub upstream_tls: UpstreamTlsSpec,
 }
@@ -43,15 +52,18 @@ pub struct FederationPolicySpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementSpec {
+    /// By their labels; every cluster when it is left out.
     #[serde(default)]
     pub cluster_selector: LabelSelectorSpec,
 }
 
+/// Chooses clusters by their labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelectorSpec {
+    /// All of these labels must be there, with these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub match_labels: BTreeMap<String, String>,
+    pub match_labels: BTreeMap<String, Text<LabelValue>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,18 +76,19 @@ pub enum Entry {
     Dns,
 }
 
+/// Which cluster a client is sent to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SteeringSpec {
+    /// By distance, by measured latency, by `weights`, by `order`, or to each in turn.
     #[serde(default)]
     pub mode: SteeringMode,
     /// For `weighted`: the share of each cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "plain")]
     pub weights: BTreeMap<String, u32>,
     /// For `failover`: who comes first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1000))]
-    pub order: Vec<Text<ClusterName>>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub order: List<Text<ClusterName>, 1000>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,29 +108,35 @@ pub enum SteeringMode {
 pub struct OverflowSpec {
     /// The utilisation that a cluster is filled to.
     #[serde(default = "default_utilization", deserialize_with = "plain")]
-    #[schemars(range(min = 0.05, max = 1))]
+    // A rule, because the API server rounds a bound of 0.05 to 0 when it meets a whole number.
+    #[schemars(range(min = 0.05, max = 1), extend("x-kubernetes-validations" = [
+        { "rule": "self >= 0.05", "message": "must be at least 0.05" },
+    ]))]
     pub utilization: f64,
     /// What one pod serves in requests per second, as declared; measured values take over.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub max_rate_per_pod: Option<u32>,
 }
 
+/// How members are checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthSpec {
+    /// The path that is asked for.
     #[serde(default = "default_path")]
-    #[schemars(length(min = 1, max = 1024))]
-    pub path: String,
+    pub path: Text<Line<1024>>,
+    /// How often each member is asked.
     #[serde(default = "default_interval")]
     pub interval: Text<Span>,
+    /// How long an answer may take.
     #[serde(default = "default_timeout")]
     pub timeout: Text<Span>,
     /// This many failures in a row make a member unhealthy.
-    #[serde(default = "default_unhealthy", deserialize_with = "plain")]
+    #[serde(default = "default_unhealthy", deserialize_with = "within::<_, 1, 100>")]
     #[schemars(range(min = 1, max = 100))]
     pub unhealthy: u32,
     /// This many successes in a row make it healthy again.
-    #[serde(default = "default_healthy", deserialize_with = "plain")]
+    #[serde(default = "default_healthy", deserialize_with = "within::<_, 1, 100>")]
     #[schemars(range(min = 1, max = 100))]
     pub healthy: u32,
 }
@@ -126,20 +145,20 @@ pub struct HealthSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpstreamTlsSpec {
+    /// Verify the certificates of members.
     #[serde(default = "default_verify", deserialize_with = "plain")]
     pub verify: bool,
     /// The certificate authorities that members' certificates come from, in PEM form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 65536))]
-    pub ca: Option<String>,
+    pub ca: Option<Text<Line<65536>>>,
 }
 
 fn default_utilization() -> f64 {
     0.8
 }
 
-fn default_path() -> String {
-    "/healthz".into()
+fn default_path() -> Text<Line<1024>> {
+    Text(Line("/healthz".into()))
 }
 
 fn default_interval() -> Text<Span> {
@@ -186,14 +205,18 @@ impl Default for UpstreamTlsSpec {
     }
 }
 
+impl Check for OverflowSpec {
+    fn check(&self) -> Result<(), String> {
+        if (0.05..=1.0).contains(&self.utilization) {
+            Ok(())
+        } else {
+            Err(format!("overflow.utilization {} is not between 0.05 and 1", self.utilization))
+        }
+    }
+}
+
 impl Check for FederationPolicySpec {
     fn check(&self) -> Result<(), String> {
-        if !(0.05..=1.0).contains(&self.overflow.utilization) {
-            return Err(format!("overflow.utilization {} is not between 0.05 and 1", self.overflow.utilization));
-        }
-        if self.health.unhealthy == 0 || self.health.healthy == 0 {
-            return Err("health.unhealthy and health.healthy count from 1".into());
-        }
         Ok(())
     }
 }

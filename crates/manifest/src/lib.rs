@@ -2,11 +2,14 @@
 //! No client and no file system; whoever has the text of a manifest, from a folder or from a hub, comes here with it.
 
 pub mod address;
+pub mod bounded;
 pub mod cluster;
 pub mod crds;
 pub mod dns_endpoint;
 pub mod document;
 pub mod federation;
+mod foreign;
+pub mod labels;
 pub mod status;
 pub mod tenant;
 pub mod text;

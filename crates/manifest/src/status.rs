@@ -10,14 +10,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectStatus {
+    /// What we say of the object: whether it is accepted and published, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneStatus {
+    /// What we say of the object: whether it is accepted and published, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The SOA's serial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +31,9 @@ pub struct ZoneStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
+    /// What we say of the object: whether it is accepted and published, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The name under which the API server is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +41,7 @@ pub struct ClusterStatus {
     /// The wildcard under which the applications are reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apps_name: Option<String>,
+    /// How many of its nodes are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_nodes: Option<u32>,
 }
@@ -42,7 +49,9 @@ pub struct ClusterStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressClaimStatus {
+    /// What we say of the object: whether it is accepted and published, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The address that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

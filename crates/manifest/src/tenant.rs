@@ -6,8 +6,9 @@ use model::{Cidr, DnsName, ObjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::List;
 use crate::status::ObjectStatus;
-use crate::text::{Check, Text, plain};
+use crate::text::{Check, Namespace, Text, plain};
 
 /// Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,6 +17,7 @@ use crate::text::{Check, Text, plain};
     version = "v1alpha1",
     kind = "Tenant",
     plural = "tenants",
+    doc = "Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.",
     status = "ObjectStatus",
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.namespace"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -24,15 +26,17 @@ use crate::text::{Check, Text, plain};
 pub struct TenantSpec {
     /// Where its namespaced objects live; the tenant's name by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<Text<ObjectName>>,
+    pub namespace: Option<Text<Namespace>>,
     /// Suffixes that it may claim beyond its clusters' own subtrees.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
-    pub domains: Vec<Text<DnsName>>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub domains: List<Text<DnsName>, 100>,
+    /// What its records may point at.
     #[serde(default)]
     pub targets: TargetsSpec,
+    /// How much it may have; what is left out has no bound.
     #[serde(default)]
     pub quota: QuotaSpec,
+    /// How much traffic is let in to all its clusters together; what is left out has no bound.
     #[serde(default)]
     pub limits: LimitsSpec,
 }
@@ -42,19 +46,21 @@ pub struct TenantSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetsSpec {
     /// Ranges beyond its own nodes and addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
-    pub allow: Vec<Text<Cidr>>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub allow: List<Text<Cidr>, 100>,
 }
 
 /// How much a tenant may have; what is left out has no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QuotaSpec {
+    /// Clusters.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub clusters: Option<u32>,
+    /// Records that it claims beyond those that its clusters have anyway.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub records: Option<u32>,
+    /// Addresses of all pools together.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub addresses: Option<u32>,
 }
@@ -66,6 +72,7 @@ pub struct LimitsSpec {
     /// Connections open at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub connections: Option<u32>,
+    /// Connections opened per second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub new_connections_per_second: Option<u32>,
 }
@@ -79,7 +86,7 @@ impl Check for TenantSpec {
 impl TenantSpec {
     pub fn into_model(self, name: ObjectName) -> ModelTenant {
         ModelTenant {
-            namespace: self.namespace.map_or_else(|| name.clone(), |namespace| namespace.0),
+            namespace: self.namespace.map_or_else(|| name.clone(), |namespace| namespace.0.0),
             name,
             domains: Text::list(&self.domains),
             allowed_targets: Text::list(&self.targets.allow),

@@ -2,18 +2,20 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use model::identity::IdentityError;
 use model::name::NameTemplate;
+use model::network::CidrError;
 use model::{Cidr, ClusterId, ClusterName, DnsName, ObjectName};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A `T` that stands in the manifest as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Text<T>(pub T);
 
 /// The rule of a text for the API server; never laxer by accident: what it cannot say, `T`'s parser still checks.
@@ -23,9 +25,9 @@ pub trait Written: FromStr<Err: fmt::Display> + fmt::Display {
     const EXPECTED: &'static str;
     fn schema() -> Schema;
 
-    /// Says what is wrong with `text`; for parsers that do not repeat it themselves.
-    fn complaint(_text: &str, error: Self::Err) -> String {
-        error.to_string()
+    /// Parses `text` or says what is wrong with it; for types whose own parser is laxer or does not repeat the text.
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: Self::Err| error.to_string())
     }
 }
 
@@ -41,7 +43,7 @@ impl<'de, T: Written> Deserialize<'de> for Text<T> {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<T>, E> {
-                text.parse().map(Text).map_err(|error| E::custom(T::complaint(text, error)))
+                T::read(text).map(Text).map_err(E::custom)
             }
         }
 
@@ -78,17 +80,24 @@ impl<T> Text<T> {
     }
 }
 
+/// One octet of a label in presentation form (RFC 1035 5.1), as a regular expression of the API server's.
+const OCTET: &str = r"([!-\-/-\[\]-~]|\\[\x00-/:-\x7f]|\\([01][0-9]{2}|2[0-4][0-9]|25[0-5]))";
+
 impl Written for DnsName {
     const NAME: &'static str = "DnsName";
     const EXPECTED: &'static str = "a DNS name";
 
     fn schema() -> Schema {
-        // 255 octets on the wire are at most 1,004 characters with every octet escaped.
         json_schema!({
             "type": "string",
             "minLength": 1,
+            // 255 octets on the wire are at most 1,004 characters with every octet escaped.
             "maxLength": 1004,
-            "pattern": r"^([!-\-/-\[\]-~]|\\[!-/:-~]|\\[0-9]{3})+(\.([!-\-/-\[\]-~]|\\[!-/:-~]|\\[0-9]{3})+)*\.?$",
+            "pattern": format!(r"^(\.|{OCTET}{{1,63}}(\.{OCTET}{{1,63}})*\.?)$"),
+            "x-kubernetes-validations": [{
+                "rule": r"self.contains('\\') || size(self) <= (self.endsWith('.') ? 254 : 253)",
+                "message": "a DNS name has at most 255 octets",
+            }],
         })
     }
 }
@@ -101,8 +110,20 @@ impl Written for NameTemplate {
         json_schema!({
             "type": "string",
             "maxLength": 255,
-            "pattern": r"^[^{}\s]*\{cluster\}([^{}\s]*[^{}\s.])?$",
+            "pattern": format!(r"^({OCTET}+\.)*{OCTET}*\{{cluster\}}{OCTET}*(\.{OCTET}+)*$"),
+            "x-kubernetes-validations": [{
+                "rule": "self.indexOf('{cluster}') == self.lastIndexOf('{cluster}')",
+                "message": "a name template holds {cluster} exactly once",
+            }],
         })
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        // A template that alone is longer than a name cannot become one.
+        if text.chars().count() > 255 {
+            return Err("the name template is longer than 255 characters".into());
+        }
+        text.parse().map_err(|error: Self::Err| error.to_string())
     }
 }
 
@@ -125,6 +146,35 @@ impl Written for ClusterName {
 
     fn schema() -> Schema {
         json_schema!({ "type": "string", "maxLength": 63, "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" })
+    }
+}
+
+/// The name of a namespace: an object's name that is one DNS label, as Kubernetes wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace(pub ObjectName);
+
+impl FromStr for Namespace {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        // The rule for both is the same: one label.
+        let label: ClusterName = text.parse()?;
+        Ok(Self(ObjectName::from(&label)))
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Written for Namespace {
+    const NAME: &'static str = "Namespace";
+    const EXPECTED: &'static str = "the name of a namespace";
+
+    fn schema() -> Schema {
+        ClusterName::schema()
     }
 }
 
@@ -151,6 +201,21 @@ impl Written for Cidr {
             }],
         })
     }
+
+    fn read(text: &str) -> Result<Self, String> {
+        // The model's parser takes 010.0.0.0/08 for 10.0.0.0/8; others read 010 as 8.
+        let malformed = || CidrError::Malformed(text.into()).to_string();
+        let (address, prefix) = text.split_once('/').ok_or_else(malformed)?;
+        let address: IpAddr = address.parse().map_err(|_| malformed())?;
+        if prefix.len() > 1 && prefix.starts_with('0') {
+            return Err(malformed());
+        }
+        if let Some(mapped) = ipv4_in_ipv6(address) {
+            // Clients are compared in their IPv4 form, so that such a range would never hold one.
+            return Err(format!("{text:?} is an IPv4 range in IPv6 form; write it with {mapped}"));
+        }
+        text.parse().map_err(|error: Self::Err| error.to_string())
+    }
 }
 
 impl Written for IpAddr {
@@ -165,8 +230,20 @@ impl Written for IpAddr {
         })
     }
 
-    fn complaint(text: &str, _: Self::Err) -> String {
-        format!("{text:?} is not {}", Self::EXPECTED)
+    fn read(text: &str) -> Result<Self, String> {
+        let address: Self = text.parse().map_err(|_| format!("{text:?} is not {}", Self::EXPECTED))?;
+        match ipv4_in_ipv6(address) {
+            Some(mapped) => Err(format!("{text:?} is an IPv4 address in IPv6 form; write {mapped}")),
+            None => Ok(address),
+        }
+    }
+}
+
+/// RFC 4291 2.5.5.2: `::ffff:192.0.2.1` is the IPv4 address that an IPv6 socket shows; no record may hold it.
+fn ipv4_in_ipv6(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V6(address) => address.to_ipv4_mapped(),
+        IpAddr::V4(_) => None,
     }
 }
 
@@ -178,12 +255,26 @@ impl Written for SocketAddr {
         json_schema!({
             "type": "string",
             "maxLength": 53,
-            "pattern": r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9a-fA-F:.]+\]):([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$",
+            "pattern": r"^([0-9.]+|\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]):([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$",
+            "x-kubernetes-validations": [{
+                "rule": "isIP(self.startsWith('[') ? self.substring(1, self.lastIndexOf(']')) : self.substring(0, self.lastIndexOf(':')))",
+                "message": "must be an IPv4 or IPv6 address with its port, such as 192.0.2.1:6443 or [2001:db8::1]:6443",
+            }],
         })
     }
 
-    fn complaint(text: &str, _: Self::Err) -> String {
-        format!("{text:?} is not {}", Self::EXPECTED)
+    fn read(text: &str) -> Result<Self, String> {
+        let error = || format!("{text:?} is not {}", Self::EXPECTED);
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        // Port 0 is none, and a scope is an interface of one machine only.
+        if port.starts_with('0') || host.contains('%') {
+            return Err(error());
+        }
+        let address: Self = text.parse().map_err(|_| error())?;
+        match ipv4_in_ipv6(address.ip()) {
+            Some(mapped) => Err(format!("{text:?} is an IPv4 address in IPv6 form; write {mapped}:{port}")),
+            None => Ok(address),
+        }
     }
 }
 
@@ -204,6 +295,10 @@ impl FromStr for Span {
         let mut total = Duration::ZERO;
         while !rest.is_empty() {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
+            // Nine digits, as the schema says; more would be no time that anybody waits.
+            if digits > 9 {
+                return Err(error());
+            }
             let count: u32 = rest[..digits].parse().map_err(|_| error())?;
             rest = &rest[digits..];
             let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
@@ -217,7 +312,7 @@ impl FromStr for Span {
             total = one.checked_mul(count).and_then(|span| total.checked_add(span)).ok_or_else(error)?;
             rest = &rest[unit..];
         }
-        if text.is_empty() { Err(error()) } else { Ok(Self(total)) }
+        if text.is_empty() || text.len() > 32 { Err(error()) } else { Ok(Self(total)) }
     }
 }
 
@@ -268,9 +363,46 @@ pub fn plain<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) ->
     T::deserialize(value).map_err(D::Error::custom)
 }
 
+/// [`plain`] for numbers with bounds; the schema has them as `minimum` and `maximum`.
+pub fn within<'de, D: Deserializer<'de>, const MIN: u32, const MAX: u32>(deserializer: D) -> Result<u32, D::Error> {
+    let number: u32 = plain(deserializer)?;
+    if (MIN..=MAX).contains(&number) {
+        Ok(number)
+    } else {
+        Err(D::Error::custom(format!("{number} is not between {MIN} and {MAX}")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The forms that a hub takes and no others; the API server agrees in `crates/fleetgate/tests/hub_manifests.rs`.
+    #[test]
+    fn addresses_are_read_as_a_hub_reads_them() {
+        for good in ["192.0.2.1", "2001:db8::1", "::1"] {
+            assert!(IpAddr::read(good).is_ok(), "{good}");
+            let bracketed = if good.contains(':') { format!("[{good}]") } else { good.into() };
+            assert!(SocketAddr::read(&format!("{bracketed}:443")).is_ok(), "{good}");
+        }
+        for bad in ["", "192.0.2", "192.0.2.256", "010.0.0.1", "::ffff:192.0.2.1", "fe80::1%1"] {
+            assert!(IpAddr::read(bad).is_err(), "{bad}");
+            assert!(SocketAddr::read(&format!("[{bad}]:443")).is_err(), "{bad}");
+        }
+        for bad in ["192.0.2.1", "192.0.2.1:", "192.0.2.1:0", "192.0.2.1:0443", "192.0.2.1:65536", "::1:443", "a:1"] {
+            assert!(SocketAddr::read(bad).is_err(), "{bad}");
+        }
+        for (cidr, accepted) in [
+            ("0.0.0.0/0", true),
+            ("2001:db8::/32", true),
+            ("10.0.0.0/08", false),
+            ("010.0.0.0/8", false),
+            ("10.0.0.1/8", false),
+            ("::ffff:10.0.0.0/104", false),
+        ] {
+            assert_eq!(Cidr::read(cidr).is_ok(), accepted, "{cidr}");
+        }
+    }
 
     #[test]
     fn spans_are_read_and_written() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "Verdict",
     plural = "verdicts",
+    doc = "Beside a DNSEndpoint or an Ingress of the same name, and owned by it: what became of each of its parts.",
     namespaced,
     printcolumn(name = "Kind", type_ = "string", json_path = ".spec.object.kind"),
     printcolumn(name = "Published", type_ = "integer", json_path = ".spec.published"),
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerdictSpec {
+    /// What was judged.
     pub object: JudgedObject,
     /// How many parts are published.
     #[serde(default)]
@@ -26,14 +28,17 @@ pub struct VerdictSpec {
     /// How many parts are refused.
     #[serde(default)]
     pub refused: u32,
+    /// One by one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub parts: Vec<PartVerdict>,
 }
 
+/// The object that a verdict is about; it has the verdict's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JudgedObject {
+    /// `DNSEndpoint` or `Ingress`.
     pub kind: String,
     /// The generation that was judged.
     #[serde(default)]
@@ -46,10 +51,12 @@ pub struct JudgedObject {
 pub struct PartVerdict {
     /// The endpoint's name and type, or the cluster's name.
     pub part: String,
+    /// Whether it is published.
     pub published: bool,
-    /// A fixed word.
+    /// Why not, as a fixed word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
+    /// Why not, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The field at fault.

@@ -10,8 +10,12 @@ use model::{DnsName, ObjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::{Line, List};
 use crate::status::ZoneStatus;
-use crate::text::{Check, Span, Text, checked, checked_option, plain};
+use crate::text::{Check, Namespace, Span, Text, checked, checked_option, plain, within};
+
+/// RFC 2181 8: a TTL has 31 bits.
+const MAX_TTL: u32 = 2_147_483_647;
 
 /// A delegated DNS zone, and how the clusters in it are named.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +24,7 @@ use crate::text::{Check, Span, Text, checked, checked_option, plain};
     version = "v1alpha1",
     kind = "Zone",
     plural = "zones",
+    doc = "A delegated DNS zone, and how the clusters in it are named.",
     status = "ZoneStatus",
     printcolumn(name = "Domain", type_ = "string", json_path = ".spec.domain"),
     printcolumn(name = "Serial", type_ = "integer", json_path = ".status.serial"),
@@ -32,25 +37,25 @@ pub struct ZoneSpec {
     pub domain: Text<DnsName>,
     /// Who answers for the zone; the first one becomes the SOA's primary. Only a zone file with NS records of its own
     /// makes them unnecessary.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub nameservers: Vec<NameserverSpec>,
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub nameservers: List<NameserverSpec, 16>,
     /// The TTL of every record we make, and of negative answers, in seconds.
-    #[serde(default = "default_ttl", deserialize_with = "plain")]
-    #[schemars(range(min = 0, max = 2_147_483_647))]
+    #[serde(default = "default_ttl", deserialize_with = "within::<_, 0, MAX_TTL>")]
+    #[schemars(range(min = 0, max = MAX_TTL))]
     pub ttl: u32,
     /// How the two names of every cluster are made.
     #[serde(default, deserialize_with = "checked")]
     pub names: NamesSpec,
-    /// The shared front door that the clusters' API names point at.
+    /// The shared front door that the clusters' API names point at. Without it they are not published, unless a hub
+    /// has a load balancer in front of its gateway.
     #[serde(default, deserialize_with = "checked_option", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<FrontDoorSpec>,
-    /// Who publishes the records.
+    /// Who publishes the records: `authoritative`, we answer ourselves; `dnsEndpoint`, ExternalDNS gets them as
+    /// `DNSEndpoint` objects.
     #[serde(default = "default_publish")]
-    #[schemars(length(min = 1, max = 2))]
-    pub publish: Vec<Publisher>,
+    pub publish: List<Publisher, 2, 1>,
     /// Static records in master-file form, merged with ours.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "checked_option", skip_serializing_if = "Option::is_none")]
     pub zone_file: Option<ZoneFileSpec>,
     /// What happens to a cluster's `apps` name when no node is ready.
     #[serde(default, deserialize_with = "checked")]
@@ -60,14 +65,15 @@ pub struct ZoneSpec {
     pub dnssec: DnssecSpec,
 }
 
+/// One name server of the zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NameserverSpec {
+    /// Its name, as the NS record holds it.
     pub name: Text<DnsName>,
-    /// Needed when the name lies inside the zone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub addresses: Vec<Text<IpAddr>>,
+    /// Its addresses; needed when the name lies inside the zone.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub addresses: List<Text<IpAddr>, 16>,
 }
 
 /// The names of every cluster, relative to the domain; `{cluster}` stands for the cluster's name.
@@ -75,7 +81,7 @@ pub struct NameserverSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "!has(self.apps) || self.apps.startsWith('*.')", "message": "apps must be a wildcard: it begins with `*.`" },
-    { "rule": "!has(self.api) || !self.api.startsWith('*')", "message": "api must not be a wildcard" },
+    { "rule": "!has(self.api) || !self.api.startsWith('*.')", "message": "api must not be a wildcard" },
 ]))]
 pub struct NamesSpec {
     /// The API server's name.
@@ -93,9 +99,9 @@ pub struct NamesSpec {
     { "rule": "(has(self.addresses) && size(self.addresses) > 0) != has(self.hostname)", "message": "give either addresses or a hostname" },
 ]))]
 pub struct FrontDoorSpec {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub addresses: Vec<Text<IpAddr>>,
+    /// Every address that clients can use, IPv4 and IPv6.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    pub addresses: List<Text<IpAddr>, 16>,
     /// For load balancers that only have a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<Text<DnsName>>,
@@ -110,27 +116,34 @@ pub enum Publisher {
     DnsEndpoint,
 }
 
-/// Where the zone file is.
+/// Where the zone file is: either beside the manifest or, on a hub, in a `ConfigMap`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "has(self.file) != has(self.configMap)", "message": "give either a file or a configMap" },
+]))]
 pub struct ZoneFileSpec {
     /// A path beside the manifest (in a folder).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 4096))]
-    pub file: Option<String>,
+    pub file: Option<Text<Line<4096>>>,
     /// A key of a `ConfigMap` (on a hub).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapKeySpec>,
 }
 
+/// A key of a `ConfigMap` on a hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigMapKeySpec {
-    pub namespace: Text<ObjectName>,
+    /// The namespace that the `ConfigMap` is in.
+    pub namespace: Text<Namespace>,
+    /// The name of the `ConfigMap`.
     pub name: Text<ObjectName>,
-    pub key: String,
+    /// The key under which the zone file stands.
+    pub key: Text<Line<253>>,
 }
 
+/// What happens to the `apps` name of a cluster that has no ready node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WithdrawalSpec {
@@ -143,9 +156,11 @@ pub struct WithdrawalSpec {
     pub max_share: f64,
 }
 
+/// Online signing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DnssecSpec {
+    /// Sign the zone. Not supported yet: a Zone that asks for it is refused with `NotYet`.
     #[serde(default, deserialize_with = "plain")]
     pub enabled: bool,
 }
@@ -154,8 +169,8 @@ fn default_ttl() -> u32 {
     30
 }
 
-fn default_publish() -> Vec<Publisher> {
-    vec![Publisher::Authoritative]
+fn default_publish() -> List<Publisher, 2, 1> {
+    List(vec![Publisher::Authoritative])
 }
 
 fn default_api_name() -> Text<NameTemplate> {
@@ -207,6 +222,16 @@ impl Check for FrontDoorSpec {
     }
 }
 
+impl Check for ZoneFileSpec {
+    fn check(&self) -> Result<(), String> {
+        if self.file.is_some() == self.config_map.is_some() {
+            Err("zoneFile takes either a file or a configMap".into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
 impl Check for WithdrawalSpec {
     fn check(&self) -> Result<(), String> {
         if (0.0..=1.0).contains(&self.max_share) {
@@ -217,15 +242,8 @@ impl Check for WithdrawalSpec {
     }
 }
 
-/// What the schema says with `maximum` and `maxItems`.
 impl Check for ZoneSpec {
     fn check(&self) -> Result<(), String> {
-        if self.ttl > 2_147_483_647 {
-            return Err(format!("ttl {} is over 2147483647 seconds (RFC 2181 8)", self.ttl));
-        }
-        if self.publish.is_empty() {
-            return Err("publish names at least one of authoritative and dnsEndpoint".into());
-        }
         Ok(())
     }
 }
@@ -241,7 +259,7 @@ impl ZoneSpec {
         } else {
             None
         };
-        let nameservers = self.nameservers.into_iter();
+        let nameservers = self.nameservers.0.into_iter();
         ModelZone {
             name,
             domain: self.domain.0,

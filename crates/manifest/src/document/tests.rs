@@ -84,6 +84,12 @@ fn mistakes_are_located_and_explained() {
         (CLUSTER, "kind: Cluster", "kind: Pod", 1, 1, "no kind is called \"Pod\""),
         (CLUSTER, "v1alpha1", "v1", 1, 1, "is of apiVersion fleetgate.dev/v1alpha1"),
         (CLUSTER, "{name: c1,", "{namespace: acme, name: c1,", 1, 1, "has no namespace"),
+        (CLUSTER, "zone: main", "zone: main\n  location: {region: no}", 7, 22, "must be quoted"),
+        (CLUSTER, "zone: main", "zone: main\n  allowedSources:", 7, 17, "write one, or leave the field out"),
+        (CLUSTER, "zone: main", "zone:", 6, 7, "write one, or leave the field out"),
+        (CLUSTER, "labels: {env: prod}", "labels: {env: \"a b\"}", 3, 36, "is no label value"),
+        (CLUSTER, "\"127.0.0.1:6443\"", "", 8, 20, "either addresses or a service"),
+        (CLUSTER, "zone: main", "zone: main\n  access: {kubeconfig: {}}", 7, 24, "either a secret or a file"),
         (ZONE, "domain: Fleet.Example", "domain: a..b", 5, 11, "empty label"),
         (ZONE, "domain: Fleet.Example", "ttl: 5", 7, 3, "missing field `domain`"),
         (ZONE, "gateway: {", "ttl: \"x\"\n  gateway: {", 7, 8, "whole number"),
@@ -133,6 +139,13 @@ fn kinds_of_others_are_taken() {
         let manifest = read_one(text).expect(text);
         assert_eq!(manifest.value, Value::Other);
     }
+}
+
+#[test]
+fn a_misspelt_field_of_an_ingress_is_found() {
+    let text = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: acme}\nspec:\n  rules: []\n  ingresClassName: fleetgate\n";
+    let mistake = read_one(text).unwrap_err();
+    assert_eq!(mistake.to_string(), "6:3: unknown field `spec.ingresClassName`");
 }
 
 #[test]
