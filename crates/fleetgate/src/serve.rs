@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use gateway::{Door, DoorKind};
@@ -11,7 +12,6 @@ use prometheus_client::registry::Registry;
 use store::{Database, Home};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::arguments::ServeOptions;
 use crate::control::{Control, Published};
@@ -24,6 +24,8 @@ pub(crate) fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
         let server = Server::start(options)?;
         server.until_told_to_stop().await
     })?;
+    // Connections that a second signal did not wait for would keep their threads.
+    runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -32,11 +34,12 @@ pub(crate) struct Server {
     pub(crate) addresses: Addresses,
     control: crate::control::Running,
     state: Arc<api::State>,
-    /// Ends the doors and DNS.
-    stop: CancellationToken,
+    stop_dns: CancellationToken,
     /// Ends the admin interface, which says until the end that we are not ready any more.
     stop_admin: CancellationToken,
-    doors: TaskTracker,
+    doors: gateway::Serving,
+    dns: Option<tokio::task::JoinHandle<()>>,
+    drain: Duration,
     admin: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -77,28 +80,26 @@ impl Server {
         let state = Arc::new(api::State::new(Arc::clone(&published.snapshot), database, registry));
         let control = Control::start(home, first, published.clone(), Arc::clone(&state), control_metrics);
 
-        let (stop, stop_admin, doors) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
-        if let Some(listeners) = dns {
-            doors.spawn(listeners.serve(Arc::clone(&published.index), dns_metrics, stop.clone()));
-        }
-        for door in [apiserver, sni].into_iter().flatten() {
-            let snapshot = Arc::clone(&published.snapshot);
-            doors.spawn(door.serve(snapshot, gateway_metrics.clone(), stop.clone(), options.drain));
-        }
-        doors.close();
+        let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
+        let dns = dns.map(|listeners| {
+            tokio::spawn(listeners.serve(Arc::clone(&published.index), dns_metrics, stop_dns.clone()))
+        });
+        let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
+        let doors = gateway::serve(doors, &published.snapshot, &gateway_metrics, &gateway::Settings::default())
+            .context("starting the doors")?;
         let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
         let control = control.spawn()?;
 
         state.set_ready(true);
-        let Addresses { dns, apiserver, sni, admin: admin_address } = addresses;
         tracing::info!(
-            dns = dns.map(tracing::field::display),
-            apiserver = apiserver.map(tracing::field::display),
-            sni = sni.map(tracing::field::display),
-            admin = admin_address.map(tracing::field::display),
+            dns = addresses.dns.map(tracing::field::display),
+            apiserver = addresses.apiserver.map(tracing::field::display),
+            sni = addresses.sni.map(tracing::field::display),
+            admin = addresses.admin.map(tracing::field::display),
             "ready"
         );
-        Ok(Self { addresses, control, state, stop, stop_admin, doors, admin })
+        let drain = options.drain;
+        Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin })
     }
 
     pub(crate) async fn until_told_to_stop(self) -> anyhow::Result<()> {
@@ -110,11 +111,19 @@ impl Server {
         }
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
-        self.stop.cancel();
+        let (doors, drain) = (self.doors, self.drain);
+        let drained = tokio::task::spawn_blocking(move || doors.drain(drain));
         tokio::select! {
-            () = self.doors.wait() => {}
+            _ = drained => {}
             _ = terminate.recv() => tracing::warn!("SIGTERM again: not waiting for connections"),
             _ = interrupt.recv() => tracing::warn!("SIGINT again: not waiting for connections"),
+        }
+        // Names last: who still resolves them still finds the others that serve them.
+        self.stop_dns.cancel();
+        if let Some(dns) = self.dns
+            && dns.await.is_err()
+        {
+            tracing::error!("DNS panicked");
         }
         self.control.stop();
         self.stop_admin.cancel();

@@ -1,163 +1,452 @@
 //! * One connection: read where it wants to go, find its route, check who it is, connect and carry; or refuse.
 //!
-//! What a connection needs of the snapshot it takes once, as an `Arc<Route>`: later snapshots never touch it.
+//! A connection is a small value that its thread advances whenever one of its sockets is ready. What it needs of the
+//! snapshot it takes once, as an `Arc<Route>`: later snapshots never touch it.
 
-use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use model::snapshot::Route;
 use model::{Blame, DnsName, Snapshot};
-use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 
 use crate::address::{ClientAddr, PeerAddr};
 use crate::client_hello::{Hello, HelloReader};
+use crate::doorway::Doorway;
 use crate::listen::DoorKind;
-use crate::metrics::DoorMetrics;
 use crate::proxy_header::{self, Parsed};
+use crate::readiness::Readiness;
 use crate::refusal::Refusal;
-use crate::relay::relay;
+use crate::relay::{Direction, Flow, Lent, Socket};
+use crate::token::{Side, Token};
+use crate::upstream;
+use crate::worker::Tools;
 
-/// How long a connection may take on its way in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For everything that comes before the decision, however many pieces it comes in. Clients send it at once; five
-    /// seconds outlast a lost segment or two and keep a peer that sends nothing from holding its place.
-    pub opening: Duration,
-    /// For all upstream addresses together. Clients give up their TLS handshake after about as long.
-    pub connect: Duration,
+pub(crate) struct Connection {
+    pub(crate) token: Token,
+    /// Which of the thread's doors it came through.
+    pub(crate) door: u8,
+    client: OwnedFd,
+    client_readiness: Readiness,
+    upstream_readiness: Readiness,
+    upstream: Option<OwnedFd>,
+    peer: PeerAddr,
+    stage: Stage,
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { opening: Duration::from_secs(5), connect: Duration::from_secs(10) }
-    }
+enum Stage {
+    /// Has not said yet where it wants to go; `None` until a first part of that has come.
+    Opening(Option<Box<Partial>>),
+    Connecting(Box<Connecting>),
+    Relaying(Relaying),
+    /// Was refused with an alert; closing first could reset the connection and lose it.
+    Farewell,
+    /// Only while a step is being taken.
+    Between,
 }
 
-/// The usual opening fits: a PROXY header with a TLS hello behind it, or the hello alone. Longer ones grow it, up to
-/// what the readers of headers and hellos accept.
-const FIRST_READ: usize = 4 * 1024;
-/// How long a client that was sent an alert has to close; closing first could reset the connection and lose the alert.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Shorter than the idle time-outs of common load balancers and NATs (four minutes and more), with a few tries.
-const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
-/// What all connections of one door share.
-pub(crate) struct Doorway {
-    pub(crate) kind: DoorKind,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
-    pub(crate) metrics: DoorMetrics,
+/// An opening that came in pieces.
+#[derive(Default)]
+struct Partial {
+    received: Vec<u8>,
+    reader: HelloReader,
 }
 
-/// A connection that may pass, and its way.
-struct Admitted {
+struct Connecting {
     route: Arc<Route>,
-    upstream: TcpStream,
-    opening: Opening,
-}
-
-/// What a connection begins with.
-struct Opening {
-    selector: Selector,
-    client: Option<ClientAddr>,
-    /// What was read and belongs to the stream.
+    /// What came with the opening and belongs to the stream.
     first: Vec<u8>,
+    /// How many addresses have been tried.
+    tried: usize,
+    deadline: Instant,
 }
 
-enum Selector {
-    ClusterId(Vec<u8>),
+struct Relaying {
+    route: Arc<Route>,
+    to_upstream: Direction,
+    to_client: Direction,
+}
+
+/// Where a connection wants to go.
+enum Selector<'a> {
+    ClusterId(&'a [u8]),
     ServerName(DnsName),
 }
 
-pub(crate) async fn serve(mut client: TcpStream, peer: PeerAddr, doorway: &Doorway) {
-    tune(&client);
-    let Admitted { route, upstream, opening } = match admit(&mut client, peer, doorway).await {
-        Ok(admitted) => admitted,
-        Err(refusal) => return refuse(client, peer, doorway, &refusal).await,
-    };
-    doorway.metrics.established();
-    let door = doorway.kind.label();
-    tracing::debug!(
-        door, %peer, client = opening.client.map(tracing::field::display),
-        cluster = %route.cluster, service = %route.service, "connection established"
-    );
-    match relay(client, upstream, opening.first, &doorway.metrics).await {
-        Ok(()) => tracing::debug!(door, %peer, cluster = %route.cluster, "connection ended"),
-        Err(error) => tracing::debug!(door, %peer, cluster = %route.cluster, %error, "connection broke"),
-    }
+/// What an opening said, once it is whole.
+struct Opened<'a> {
+    selector: Selector<'a>,
+    client: Option<ClientAddr>,
+    /// How many bytes of it are ours and not the stream's.
+    consumed: usize,
 }
 
-async fn admit(client: &mut TcpStream, peer: PeerAddr, doorway: &Doorway) -> Result<Admitted, Refusal> {
-    let opening = match doorway.kind {
-        DoorKind::ClusterId => {
-            let header = timeout(doorway.timeouts.opening, read_header(client)).await;
-            header.unwrap_or(Err(Refusal::HeaderTimeout))?
-        }
-        DoorKind::ServerName => {
-            let hello = timeout(doorway.timeouts.opening, read_hello(client)).await;
-            hello.unwrap_or(Err(Refusal::HelloTimeout))?
-        }
-    };
-    let route = find_route(&doorway.snapshot.load(), &opening.selector)?;
-    // The real peer, never what a header says: anybody can write one.
-    if !route.admits(peer.ip()) {
-        return Err(Refusal::SourceNotAllowed { peer, cluster: route.cluster.clone() });
-    }
-    let upstream = connect(&route, doorway.timeouts.connect).await?;
-    tune(&upstream);
-    Ok(Admitted { route, upstream, opening })
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Wait,
+    /// There is more to do, but it is others' turn.
+    Yield,
+    End,
 }
 
-/// The header is ours alone; what came behind it is the stream.
-async fn read_header(client: &mut TcpStream) -> Result<Opening, Refusal> {
-    let mut received = Vec::with_capacity(FIRST_READ);
-    loop {
-        read_more(client, &mut received).await?;
-        if let Parsed::Complete { header, length } = proxy_header::parse(&received)? {
-            let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
-            let selector = Selector::ClusterId(id.to_vec());
-            let client = header.client;
-            received.drain(..length);
-            return Ok(Opening { selector, client, first: received });
-        }
-    }
+/// Which time ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    Opening,
+    Connecting,
+    Farewell,
 }
 
-/// The hello is the server's; all of it is passed on.
-async fn read_hello(client: &mut TcpStream) -> Result<Opening, Refusal> {
-    let mut received = Vec::with_capacity(FIRST_READ);
-    let mut reader = HelloReader::default();
-    loop {
-        read_more(client, &mut received).await?;
-        match reader.read(&received)? {
-            Hello::Incomplete => {}
-            Hello::NoServerName => return Err(Refusal::NoServerName),
-            Hello::ServerName(name) => {
-                return Ok(Opening { selector: Selector::ServerName(name), client: None, first: received });
+/// How a stage ended its turn.
+enum Step {
+    /// Into the next stage.
+    Goes,
+    Waits,
+}
+
+impl Connection {
+    pub(crate) fn new(token: Token, door: u8, client: OwnedFd, peer: PeerAddr) -> Self {
+        Self {
+            token,
+            door,
+            client,
+            client_readiness: Readiness::unknown(),
+            upstream_readiness: Readiness::default(),
+            upstream: None,
+            peer,
+            stage: Stage::Opening(None),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &OwnedFd {
+        &self.client
+    }
+
+    pub(crate) fn is_opening(&self) -> bool {
+        matches!(self.stage, Stage::Opening(_))
+    }
+
+    pub(crate) fn note(&mut self, side: Side, events: EventFlags) {
+        match side {
+            Side::Client => self.client_readiness.note(events),
+            Side::Upstream => self.upstream_readiness.note(events),
+        }
+    }
+
+    /// Takes it as far as it goes now.
+    pub(crate) fn advance(&mut self, doorway: &Doorway, tools: &mut Tools) -> Next {
+        loop {
+            let step = match std::mem::replace(&mut self.stage, Stage::Between) {
+                Stage::Opening(partial) => self.open(partial, doorway, tools),
+                Stage::Connecting(connecting) => self.finish_connecting(connecting, doorway, tools),
+                Stage::Relaying(relaying) => return self.relay(relaying, doorway, tools),
+                Stage::Farewell => return self.say_farewell(tools),
+                Stage::Between => return Next::End,
+            };
+            match step {
+                Ok(Step::Goes) => {}
+                Ok(Step::Waits) => return Next::Wait,
+                Err(refusal) => return self.refuse(&refusal, doorway, tools),
             }
         }
     }
+
+    /// Reads the opening; usually all of it comes at once and is never copied.
+    fn open(&mut self, partial: Option<Box<Partial>>, doorway: &Doorway, tools: &mut Tools) -> Result<Step, Refusal> {
+        let mut buffer = std::mem::take(&mut tools.buffer);
+        let step = self.open_with(&mut buffer, partial, doorway, tools);
+        tools.buffer = buffer;
+        step
+    }
+
+    fn open_with(
+        &mut self,
+        buffer: &mut [u8],
+        mut partial: Option<Box<Partial>>,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        while self.client_readiness.readable() {
+            let count = match recv(&self.client, &mut *buffer, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(Refusal::HungUp),
+                Ok((count, _)) => count,
+                Err(Errno::AGAIN) => {
+                    self.client_readiness.clear_readable();
+                    continue;
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return Err(Refusal::HungUp),
+            };
+            if count < buffer.len() {
+                self.client_readiness.clear_readable_unless_ending();
+            }
+            let Some(pieces) = &mut partial else {
+                let mut reader = HelloReader::default();
+                if let Some(opened) = read_opening(doorway.kind, &buffer[..count], &mut reader)? {
+                    return self.decide(&opened, &buffer[opened.consumed..count], doorway, tools);
+                }
+                partial = Some(Box::new(Partial { received: buffer[..count].to_vec(), reader }));
+                continue;
+            };
+            // Bounded: the readers refuse what announces more than they accept before that has come.
+            pieces.received.extend_from_slice(&buffer[..count]);
+            let Partial { received, reader } = &mut **pieces;
+            if let Some(opened) = read_opening(doorway.kind, received, reader)? {
+                return self.decide(&opened, &received[opened.consumed..], doorway, tools);
+            }
+        }
+        self.stage = Stage::Opening(partial);
+        Ok(Step::Waits)
+    }
+
+    fn decide(
+        &mut self,
+        opened: &Opened<'_>,
+        first: &[u8],
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let route = find_route(&doorway.snapshot.load(), &opened.selector)?;
+        // The real peer, never what a header says: anybody can write one.
+        if !route.admits(self.peer.ip()) {
+            return Err(Refusal::SourceNotAllowed { peer: self.peer, cluster: route.cluster.clone() });
+        }
+        let door = doorway.kind.label();
+        let (peer, client) = (self.peer, opened.client.map(tracing::field::display));
+        tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
+        self.connect(route, first, 0, Errno::HOSTUNREACH, doorway, tools)
+    }
+
+    /// Tries the addresses from the one after `tried` on, each in its own time.
+    fn connect(
+        &mut self,
+        route: Arc<Route>,
+        first: &[u8],
+        mut tried: usize,
+        mut failure: Errno,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        while let Some(&address) = route.upstreams.get(tried) {
+            tried += 1;
+            let begun = upstream::begin_connect(address).and_then(|upstream| {
+                tools.register(&upstream, self.token, Side::Upstream)?;
+                Ok(upstream)
+            });
+            let sent = match &begun {
+                // On this machine or a near one it may be there already.
+                Ok(upstream) if !first.is_empty() => send(upstream, first, SendFlags::NOSIGNAL),
+                Ok(_) => Err(Errno::AGAIN),
+                Err(error) => Err(*error),
+            };
+            match (begun, sent) {
+                (Ok(upstream), Ok(count)) => {
+                    self.upstream = Some(upstream);
+                    self.upstream_readiness = Readiness::unknown();
+                    tools.carried[usize::from(self.door)].to_upstream += first.len() as u64;
+                    self.establish(route, &first[count..], doorway);
+                    return Ok(Step::Goes);
+                }
+                (Ok(upstream), Err(Errno::AGAIN | Errno::NOTCONN | Errno::INTR)) => {
+                    self.upstream = Some(upstream);
+                    self.upstream_readiness = Readiness::default();
+                    let deadline = tools.connecting.add(self.token, tools.now);
+                    let connecting = Connecting { route, first: first.to_vec(), tried, deadline };
+                    self.stage = Stage::Connecting(Box::new(connecting));
+                    return Ok(Step::Waits);
+                }
+                (_, Err(error)) => {
+                    log_failure(&route, address, error);
+                    failure = error;
+                }
+                (Err(error), Ok(_)) => failure = error,
+            }
+        }
+        let last = route.upstreams.last().copied().unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
+        let (cluster, service) = (route.cluster.clone(), route.service.to_string());
+        Err(Refusal::Unreachable { cluster, service, last, source: failure.into() })
+    }
+
+    fn finish_connecting(
+        &mut self,
+        connecting: Box<Connecting>,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let Some(upstream) = self.upstream.as_ref().filter(|_| self.upstream_readiness.writable()) else {
+            self.stage = Stage::Connecting(connecting);
+            return Ok(Step::Waits);
+        };
+        let outcome = if self.upstream_readiness.ending() {
+            sockopt::socket_error(upstream).and_then(|outcome| outcome)
+        } else {
+            Ok(())
+        };
+        match outcome {
+            Ok(()) => {
+                tools.carried[usize::from(self.door)].to_upstream += connecting.first.len() as u64;
+                self.establish(connecting.route, &connecting.first, doorway);
+                Ok(Step::Goes)
+            }
+            Err(error) => self.try_next_address(*connecting, error, doorway, tools),
+        }
+    }
+
+    fn try_next_address(
+        &mut self,
+        connecting: Connecting,
+        error: Errno,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let Connecting { route, first, tried, .. } = connecting;
+        log_failure(&route, route.upstreams[tried - 1], error);
+        self.upstream = None;
+        self.connect(route, &first, tried, error, doorway, tools)
+    }
+
+    fn establish(&mut self, route: Arc<Route>, first: &[u8], doorway: &Doorway) {
+        doorway.metrics.established();
+        let to_upstream = Direction::holding(first.to_vec());
+        self.stage = Stage::Relaying(Relaying { route, to_upstream, to_client: Direction::default() });
+    }
+
+    fn relay(&mut self, mut relaying: Relaying, doorway: &Doorway, tools: &mut Tools) -> Next {
+        let Some(upstream) = &self.upstream else { return Next::End };
+        let Relaying { route, to_upstream, to_client } = &mut relaying;
+        let carried = &mut tools.carried[usize::from(self.door)];
+        let mut lent = Lent { buffer: &mut tools.buffer, pipes: &mut tools.pipes, carried: &mut carried.to_upstream };
+        let (client_side, upstream_side) = (&mut self.client_readiness, &mut self.upstream_readiness);
+
+        let (up_ended, down_ended) = (to_upstream.has_ended(), to_client.has_ended());
+        let up = to_upstream.pump(
+            Socket { fd: &self.client, readiness: client_side },
+            Socket { fd: upstream, readiness: upstream_side },
+            &mut lent,
+        );
+        lent.carried = &mut carried.to_client;
+        let down = up.and_then(|up| {
+            let down = to_client.pump(
+                Socket { fd: upstream, readiness: upstream_side },
+                Socket { fd: &self.client, readiness: client_side },
+                &mut lent,
+            );
+            down.map(|down| (up, down))
+        });
+        let (up, down) = match down {
+            Ok(flows) => flows,
+            Err(error) => {
+                let (door, peer) = (doorway.kind.label(), self.peer);
+                tracing::debug!(door, %peer, cluster = %route.cluster, %error, "connection broke");
+                return Next::End;
+            }
+        };
+        match (up, down) {
+            (Flow::Ended, Flow::Ended) => {
+                tracing::debug!(door = doorway.kind.label(), peer = %self.peer, cluster = %route.cluster, "connection ended");
+                return Next::End;
+            }
+            (Flow::Ended, _) if !up_ended => Direction::pass_on_end(upstream),
+            (_, Flow::Ended) if !down_ended => Direction::pass_on_end(&self.client),
+            _ => {}
+        }
+        self.stage = Stage::Relaying(relaying);
+        if up == Flow::Yields || down == Flow::Yields { Next::Yield } else { Next::Wait }
+    }
+
+    pub(crate) fn refuse(&mut self, refusal: &Refusal, doorway: &Doorway, tools: &mut Tools) -> Next {
+        doorway.metrics.refused(refusal);
+        let (door, code, blame, peer) = (doorway.kind.label(), refusal.code(), refusal.blame(), self.peer);
+        // Anybody can have us refuse them; only what somebody on our side can mend is worth a line by default.
+        if blame == Blame::Client {
+            tracing::debug!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+        } else {
+            tracing::info!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+        }
+        let Some(alert) = refusal.alert() else { return Next::End };
+        // RFC 8446 6: a fatal alert in a record of its own.
+        let record = [21, 3, 3, 0, 2, 2, alert];
+        if send(&self.client, &record, SendFlags::NOSIGNAL).is_err() || shutdown(&self.client, Shutdown::Write).is_err()
+        {
+            return Next::End;
+        }
+        self.stage = Stage::Farewell;
+        tools.farewell.add(self.token, tools.now);
+        self.client_readiness = Readiness::unknown();
+        self.say_farewell(tools)
+    }
+
+    /// Reads on, and forgets it, until the client has closed.
+    fn say_farewell(&mut self, tools: &mut Tools) -> Next {
+        self.stage = Stage::Farewell;
+        while self.client_readiness.readable() {
+            match recv(&self.client, &mut *tools.buffer, RecvFlags::empty()) {
+                Ok((0, _)) => return Next::End,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.client_readiness.clear_readable(),
+                Err(_) => return Next::End,
+            }
+        }
+        Next::Wait
+    }
+
+    /// A time ran out; whether it still matters is seen here.
+    pub(crate) fn expire(&mut self, expiry: Expiry, at: Instant, doorway: &Doorway, tools: &mut Tools) -> Next {
+        match (expiry, &self.stage) {
+            (Expiry::Opening, Stage::Opening(_)) => {
+                let refusal = match doorway.kind {
+                    DoorKind::ClusterId => Refusal::HeaderTimeout,
+                    DoorKind::ServerName => Refusal::HelloTimeout,
+                };
+                self.refuse(&refusal, doorway, tools)
+            }
+            (Expiry::Connecting, Stage::Connecting(connecting)) if connecting.deadline == at => {
+                let Stage::Connecting(connecting) = std::mem::replace(&mut self.stage, Stage::Between) else {
+                    return Next::End;
+                };
+                match self.try_next_address(*connecting, Errno::TIMEDOUT, doorway, tools) {
+                    Ok(Step::Goes) => self.advance(doorway, tools),
+                    Ok(Step::Waits) => Next::Wait,
+                    Err(refusal) => self.refuse(&refusal, doorway, tools),
+                }
+            }
+            (Expiry::Farewell, Stage::Farewell) => Next::End,
+            _ => Next::Wait,
+        }
+    }
 }
 
-/// One read. The buffer stays bounded because its reader is asked after every one: it refuses what announces more than
-/// it accepts before that has come, and the buffer is never more than twice what the reader waits for.
-async fn read_more(client: &mut TcpStream, received: &mut Vec<u8>) -> Result<(), Refusal> {
-    if received.len() == received.capacity() {
-        received.reserve_exact(received.len());
-    }
-    match client.read_buf(received).await {
-        Ok(0) | Err(_) => Err(Refusal::HungUp),
-        Ok(_) => Ok(()),
+/// `None` while more has to come.
+fn read_opening<'a>(
+    kind: DoorKind,
+    received: &'a [u8],
+    reader: &mut HelloReader,
+) -> Result<Option<Opened<'a>>, Refusal> {
+    match kind {
+        DoorKind::ClusterId => match proxy_header::parse(received)? {
+            Parsed::Incomplete => Ok(None),
+            Parsed::Complete { header, length } => {
+                let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
+                // The header is ours alone; what came behind it is the stream.
+                Ok(Some(Opened { selector: Selector::ClusterId(id), client: header.client, consumed: length }))
+            }
+        },
+        DoorKind::ServerName => match reader.read(received)? {
+            Hello::Incomplete => Ok(None),
+            Hello::NoServerName => Err(Refusal::NoServerName),
+            // The hello is the server's; all of it is passed on.
+            Hello::ServerName(name) => {
+                Ok(Some(Opened { selector: Selector::ServerName(name), client: None, consumed: 0 }))
+            }
+        },
     }
 }
 
-fn find_route(snapshot: &Snapshot, selector: &Selector) -> Result<Arc<Route>, Refusal> {
+fn find_route(snapshot: &Snapshot, selector: &Selector<'_>) -> Result<Arc<Route>, Refusal> {
     match selector {
         Selector::ClusterId(id) => snapshot.route_by_id(id).cloned().ok_or_else(|| Refusal::unknown_cluster_id(id)),
         Selector::ServerName(name) => {
@@ -166,58 +455,6 @@ fn find_route(snapshot: &Snapshot, selector: &Selector) -> Result<Arc<Route>, Re
     }
 }
 
-/// Tries the addresses in turn. Each gets its share of the time that is left, so that one that swallows packets does
-/// not keep us from the next.
-async fn connect(route: &Route, within: Duration) -> Result<TcpStream, Refusal> {
-    let deadline = Instant::now() + within;
-    let mut failure = None;
-    for (tried, &address) in route.upstreams.iter().enumerate() {
-        let left = u32::try_from(route.upstreams.len() - tried).unwrap_or(u32::MAX);
-        let share = deadline.saturating_duration_since(Instant::now()) / left;
-        let error = match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
-        };
-        tracing::debug!(cluster = %route.cluster, service = %route.service, %address, %error, "upstream not reached");
-        failure = Some((address, error));
-    }
-    let (last, source) = failure.unwrap_or_else(|| {
-        (
-            (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-            io::Error::new(io::ErrorKind::NotFound, "the route has no address"),
-        )
-    });
-    let service = route.service.to_string();
-    Err(Refusal::Unreachable { cluster: route.cluster.clone(), service, last, source })
-}
-
-pub(crate) async fn refuse(mut client: TcpStream, peer: PeerAddr, doorway: &Doorway, refusal: &Refusal) {
-    doorway.metrics.refused(refusal);
-    let (door, code, blame) = (doorway.kind.label(), refusal.code(), refusal.blame());
-    // Anybody can have us refuse them; only what somebody on our side can mend is worth a line by default.
-    if blame == Blame::Client {
-        tracing::debug!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
-    } else {
-        tracing::info!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
-    }
-    if let Some(alert) = refusal.alert() {
-        let _ = timeout(FAREWELL, send_alert(&mut client, alert)).await;
-    }
-}
-
-/// Sends a fatal alert in a record of its own, and waits for the client to close.
-async fn send_alert(client: &mut TcpStream, alert: u8) -> io::Result<()> {
-    client.write_all(&[21, 3, 3, 0, 2, 2, alert]).await?;
-    client.shutdown().await?;
-    tokio::io::copy(client, &mut tokio::io::sink()).await.map(|_| ())
-}
-
-/// A socket that does not take an option still carries bytes.
-fn tune(stream: &TcpStream) {
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    let tuned = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
-    if let Err(error) = tuned {
-        tracing::debug!(%error, "socket options not set");
-    }
+fn log_failure(route: &Route, address: SocketAddr, error: Errno) {
+    tracing::debug!(cluster = %route.cluster, service = %route.service, %address, %error, "upstream not reached");
 }

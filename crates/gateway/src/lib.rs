@@ -1,20 +1,27 @@
 //! The shared front door: one address through which every control plane of the fleet is reached.
 //!
-//! [`listen`] accepts, `connection` decides and `relay` carries. The readers of what a connection opens with
+//! [`listen`] opens the doors, `worker` has a thread's share of the connections, `connection` decides about one and
+//! `relay` carries it. The readers of what a connection opens with
 //! ([`proxy_header`], [`client_hello`]) do no I/O. Nothing here terminates TLS, and nothing here knows where the
 //! snapshot comes from.
 
 pub mod address;
 pub mod client_hello;
 mod connection;
+mod deadlines;
+mod doorway;
 pub mod listen;
 pub mod metrics;
+mod pipes;
 pub mod proxy_header;
+mod readiness;
 pub mod refusal;
 mod relay;
+mod token;
+mod upstream;
+mod worker;
 
 pub use address::{ClientAddr, PeerAddr};
-pub use connection::Timeouts;
-pub use listen::{BindError, Door, DoorKind};
+pub use listen::{BindError, Door, DoorKind, Serving, Settings, Timeouts, serve};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

@@ -2,29 +2,29 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use model::Snapshot;
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use rustix::event::{EventfdFlags, eventfd};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use crate::address::PeerAddr;
-use crate::connection::{self, Doorway, Timeouts};
+use crate::doorway::Doorway;
 use crate::metrics::Metrics;
-use crate::refusal::Refusal;
+use crate::worker::{Shutdown, Worker};
 
 /// Every connection holds two descriptors, so that two full doors take the 65,536 that a process commonly may have.
 const MAX_CONNECTIONS: usize = 16 * 1024;
 /// Nodes of a whole fleet reconnect at once after an outage; the kernel bounds this by `somaxconn` (4,096 by default).
 const BACKLOG: i32 = 4096;
-/// While descriptors or memory are short, asking again at once would only burn the processor that could free some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Shorter than the idle time-outs of common load balancers and NATs (four minutes and more), with a few tries.
+pub(crate) const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15));
 
 /// How a door learns where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,126 +68,133 @@ pub struct BindError {
     pub source: io::Error,
 }
 
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For everything that comes before the decision, however many pieces it comes in. Clients send it at once; five
+    /// seconds outlast a lost segment or two and keep a peer that sends nothing from holding its place.
+    pub opening: Duration,
+    /// For one address of a control plane. Three addresses are tried within the ten seconds after which clients give
+    /// up their handshake.
+    pub connect: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { opening: Duration::from_secs(5), connect: Duration::from_secs(3) }
+    }
+}
+
+/// How the doors are served.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    pub timeouts: Timeouts,
+    /// Per door.
+    pub max_connections: usize,
+    pub threads: usize,
+}
+
+impl Default for Settings {
+    /// One thread per core.
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { timeouts: Timeouts::default(), max_connections: MAX_CONNECTIONS, threads }
+    }
+}
+
+/// A bound listener that nobody serves yet.
 #[derive(Debug)]
 pub struct Door {
     kind: DoorKind,
-    listener: TcpListener,
+    listener: OwnedFd,
     address: SocketAddr,
-    timeouts: Timeouts,
-    max_connections: usize,
 }
 
 impl Door {
-    /// Must be called within a tokio runtime.
     pub fn bind(address: SocketAddr, kind: DoorKind) -> Result<Self, BindError> {
-        let bound = listener_on(address).and_then(|listener| {
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        });
-        match bound {
-            Ok((listener, address)) => {
-                let timeouts = Timeouts::default();
-                Ok(Self { kind, listener, address, timeouts, max_connections: MAX_CONNECTIONS })
-            }
+        match listener_on(address) {
+            Ok((listener, address)) => Ok(Self { kind, listener, address }),
             Err(source) => Err(BindError { door: kind, address, source }),
         }
-    }
-
-    pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
-        Self { timeouts, ..self }
-    }
-
-    pub fn with_max_connections(self, max_connections: usize) -> Self {
-        Self { max_connections: max_connections.min(Semaphore::MAX_PERMITS), ..self }
     }
 
     /// Where it listens, with the port that the system chose where none was given.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-
-    /// Serves until `shutdown`, then takes no more, gives what is open the time `drain` to end, and closes the rest.
-    pub async fn serve(
-        self,
-        snapshot: Arc<ArcSwap<Snapshot>>,
-        metrics: Metrics,
-        shutdown: CancellationToken,
-        drain: Duration,
-    ) {
-        let Self { kind, listener, address, timeouts, max_connections } = self;
-        let doorway = Arc::new(Doorway { kind, timeouts, snapshot, metrics: metrics.of(kind) });
-        let room = Room { places: Arc::new(Semaphore::new(max_connections)), size: max_connections };
-        let connections = TaskTracker::new();
-        let time_is_up = CancellationToken::new();
-        tracing::info!(door = %kind, %address, "listening");
-
-        while let Some((client, peer)) = shutdown.run_until_cancelled(accept(&listener, &doorway)).await {
-            let task = enter(client, peer, room.place(), Arc::clone(&doorway));
-            connections.spawn(time_is_up.clone().run_until_cancelled_owned(task));
-        }
-
-        drop(listener);
-        connections.close();
-        tracing::info!(door = %kind, open = connections.len(), "listening no more");
-        if tokio::time::timeout(drain, connections.wait()).await.is_err() {
-            tracing::info!(door = %kind, open = connections.len(), "closing what has not ended in time");
-            time_is_up.cancel();
-            connections.wait().await;
-        }
-    }
 }
 
-fn listener_on(address: SocketAddr) -> io::Result<TcpListener> {
+fn listener_on(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the old connections' last minute.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    // Connections inherit both from their listener, which saves them the calls.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(StdListener::from(socket))
+    let address = socket.local_addr()?.as_socket().unwrap_or(address);
+    Ok((socket.into(), address))
 }
 
-/// The next connection: whatever goes wrong with one or with all for a while, the door stays open.
-async fn accept(listener: &TcpListener, doorway: &Doorway) -> (TcpStream, PeerAddr) {
-    let mut failing = false;
-    loop {
-        match listener.accept().await {
-            Ok((client, peer)) => return (client, PeerAddr(peer)),
-            // That connection's own end; the next may be fine.
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
-                doorway.metrics.accept_errors.inc();
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(door = %doorway.kind, %error, "no connection can be accepted for now");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+/// Doors that are being served, until [`Serving::drain`].
+pub struct Serving {
+    threads: Vec<JoinHandle<()>>,
+    shutdown: Arc<Shutdown>,
+}
+
+/// Serves the doors from threads of their own.
+pub fn serve(
+    doors: Vec<Door>,
+    snapshot: &Arc<ArcSwap<Snapshot>>,
+    metrics: &Metrics,
+    settings: &Settings,
+) -> io::Result<Serving> {
+    let shutdown = Arc::new(Shutdown {
+        wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        asked: AtomicBool::new(false),
+        until: OnceLock::new(),
+    });
+    let doors: Vec<(Arc<OwnedFd>, Arc<Doorway>)> = doors
+        .into_iter()
+        .map(|door| {
+            tracing::info!(door = %door.kind, address = %door.address, "listening");
+            let metrics = metrics.of(door.kind);
+            let doorway = Doorway::new(door.kind, Arc::clone(snapshot), metrics, settings.max_connections);
+            (Arc::new(door.listener), Arc::new(doorway))
+        })
+        .collect();
+    let threads = (0..settings.threads).map(|number| {
+        let worker = Worker::new(&doors, settings.timeouts, Arc::clone(&shutdown))?;
+        std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())
+    });
+    let threads = threads.collect::<io::Result<_>>()?;
+    Ok(Serving { threads, shutdown })
+}
+
+impl Serving {
+    /// Takes no more connections, gives those that are open the time `within` to end, and closes the rest.
+    pub fn drain(mut self, within: Duration) {
+        self.end(within);
+    }
+
+    fn end(&mut self, within: Duration) {
+        // Whoever is first sets it: there is one end only.
+        let _ = self.shutdown.until.set(Instant::now() + within);
+        self.shutdown.asked.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shutdown.wake, &1_u64.to_ne_bytes());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the doors panicked");
             }
         }
     }
 }
 
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-/// How many connections a door holds at most.
-struct Room {
-    places: Arc<Semaphore>,
-    size: usize,
-}
-
-impl Room {
-    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| Refusal::TooManyConnections(self.size))
-    }
-}
-
-async fn enter(client: TcpStream, peer: PeerAddr, place: Result<OwnedSemaphorePermit, Refusal>, doorway: Arc<Doorway>) {
-    let _open = doorway.metrics.open();
-    match place {
-        Ok(_place) => connection::serve(client, peer, &doorway).await,
-        Err(refusal) => connection::refuse(client, peer, &doorway, &refusal).await,
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
     }
 }
 
@@ -196,23 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_shortages_make_the_door_pause() {
-        // As Linux numbers them.
-        for (number, name, one) in [
-            (103, "ECONNABORTED", true),
-            (104, "ECONNRESET", true),
-            (4, "EINTR", true),
-            (24, "EMFILE", false),
-            (23, "ENFILE", false),
-            (12, "ENOMEM", false),
-            (105, "ENOBUFS", false),
-        ] {
-            assert_eq!(is_of_one_connection(&io::Error::from_raw_os_error(number)), one, "{name}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_taken_address_is_named() {
+    fn a_taken_address_is_named() {
         let door = Door::bind("127.0.0.1:0".parse().unwrap(), DoorKind::ServerName).unwrap();
         let error = Door::bind(door.address(), DoorKind::ClusterId).unwrap_err();
         assert_eq!(error.to_string(), format!("binding --apiserver on {}", door.address()));

@@ -58,11 +58,16 @@ async fn bytes_behind_the_header_belong_to_the_stream() {
     written.unwrap();
     read.unwrap();
     assert!(received == [b"c1", text.as_bytes()].concat());
-    assert_eq!(
-        fleet.metric(r#"fleetgate_gateway_bytes_total{door="apiserver",direction="to_upstream"}"#),
-        Some(100_000)
-    );
-    assert_eq!(fleet.metric(r#"fleetgate_gateway_bytes_total{door="apiserver",direction="to_client"}"#), Some(100_002));
+    let carried = |direction| {
+        fleet.metric(&format!("fleetgate_gateway_bytes_total{{door=\"apiserver\",direction=\"{direction}\"}}"))
+    };
+    // Told once a turn of the thread, which may be a moment after the bytes.
+    soon(async {
+        while (carried("to_upstream"), carried("to_client")) != (Some(100_000), Some(100_002)) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
-use gateway::{Door, DoorKind, Metrics, Timeouts};
+use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
 use model::resource::{Cluster, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
 use model::{Fact, FactChange, Location, Planner, Since, Snapshot, Timestamp};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 /// Long enough for the slowest machine: reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,8 +25,8 @@ pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
 pub(crate) struct Fleet {
     pub(crate) address: SocketAddr,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
-    pub(crate) shutdown: CancellationToken,
-    pub(crate) served: JoinHandle<()>,
+    serving: Option<Serving>,
+    drain: Duration,
     registry: Registry,
 }
 
@@ -50,17 +49,21 @@ impl Fleet {
     }
 
     pub(crate) fn start_with(kind: DoorKind, snapshot: Snapshot, settings: &Settings) -> Self {
-        let door = Door::bind("127.0.0.1:0".parse().unwrap(), kind)
-            .unwrap()
-            .with_timeouts(settings.timeouts)
-            .with_max_connections(settings.max_connections);
+        let door = Door::bind("127.0.0.1:0".parse().unwrap(), kind).unwrap();
         let address = door.address();
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let shutdown = CancellationToken::new();
-        let served = tokio::spawn(door.serve(Arc::clone(&snapshot), metrics, shutdown.clone(), settings.drain));
-        Self { address, snapshot, shutdown, served, registry }
+        let Settings { timeouts, max_connections, drain } = *settings;
+        let settings = gateway::Settings { timeouts, max_connections, threads: 2 };
+        let serving = Some(gateway::serve(vec![door], &snapshot, &metrics, &settings).unwrap());
+        Self { address, snapshot, serving, drain, registry }
+    }
+
+    /// Begins to end; what it returns is finished when the doors are.
+    pub(crate) fn shut_down(&mut self) -> JoinHandle<()> {
+        let (serving, drain) = (self.serving.take().unwrap(), self.drain);
+        tokio::task::spawn_blocking(move || serving.drain(drain))
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

@@ -52,21 +52,22 @@ async fn connections_beyond_the_bound_are_refused_until_one_ends() {
 
 #[tokio::test]
 async fn shutdown_lets_open_connections_end() {
-    let fleet = Fleet::start(DoorKind::ClusterId, snapshot([Member::new("c1", backend("c1").await)]));
+    let mut fleet = Fleet::start(DoorKind::ClusterId, snapshot([Member::new("c1", backend("c1").await)]));
     let mut client = fleet.select("id-c1").await;
     expect(&mut client, "c1").await;
-    fleet.shutdown.cancel();
+    let ended = fleet.shut_down();
     soon(async { while TcpStream::connect(fleet.address).await.is_ok() {} }).await;
     echo(&mut client, "still there").await;
-    assert!(!fleet.served.is_finished());
+    assert!(!ended.is_finished());
     drop(client);
-    soon(fleet.served).await.unwrap();
+    soon(ended).await.unwrap();
 }
 
 #[tokio::test]
 async fn shutdown_closes_what_outstays_the_drain_time() {
     let settings = Settings { drain: Duration::from_millis(50), ..Settings::default() };
-    let fleet = Fleet::start_with(DoorKind::ClusterId, snapshot([Member::new("c1", backend("c1").await)]), &settings);
+    let mut fleet =
+        Fleet::start_with(DoorKind::ClusterId, snapshot([Member::new("c1", backend("c1").await)]), &settings);
     let mut established = fleet.select("id-c1").await;
     expect(&mut established, "c1").await;
     let mut undecided = fleet.connect().await;
@@ -76,8 +77,8 @@ async fn shutdown_closes_what_outstays_the_drain_time() {
         }
     })
     .await;
-    fleet.shutdown.cancel();
+    let ended = fleet.shut_down();
     expect_closed(&mut established).await;
     expect_closed(&mut undecided).await;
-    soon(fleet.served).await.unwrap();
+    soon(ended).await.unwrap();
 }

@@ -1,0 +1,348 @@
+//! One thread per core: its share of the connections, and the loop that advances those whose sockets are ready.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use slab::Slab;
+
+use crate::address::PeerAddr;
+use crate::connection::{Connection, Expiry, Next};
+use crate::deadlines::Deadlines;
+use crate::doorway::Doorway;
+use crate::listen::Timeouts;
+use crate::pipes::Pipes;
+use crate::refusal::Refusal;
+use crate::token::{Side, Token};
+
+/// One read of this size empties a socket's usual receive window; one per thread, so that its size costs nothing.
+const BUFFER: usize = 64 * 1024;
+/// Enough to keep a busy thread from asking for each event by itself.
+const EVENTS: usize = 256;
+/// New connections per turn, before those that are there have theirs.
+const ACCEPTS_PER_TURN: usize = 64;
+/// While descriptors or memory are short, asking again at once would only burn the processor that could free some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a client that was sent an alert has to close.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Worker {
+    doors: Vec<OpenDoor>,
+    connections: Slab<Connection>,
+    generation: u32,
+    opening: Deadlines,
+    /// Those that used up their turn.
+    busy: Vec<Token>,
+    accept_again_at: Option<Instant>,
+    shutdown: Arc<Shutdown>,
+    tools: Tools,
+}
+
+struct OpenDoor {
+    /// Gone once no more are taken.
+    listener: Option<Arc<OwnedFd>>,
+    doorway: Arc<Doorway>,
+}
+
+/// What a thread lends to the connection at hand.
+pub(crate) struct Tools {
+    epoll: OwnedFd,
+    pub(crate) buffer: Box<[u8]>,
+    pub(crate) pipes: Pipes,
+    pub(crate) connecting: Deadlines,
+    pub(crate) farewell: Deadlines,
+    /// When this turn began.
+    pub(crate) now: Instant,
+    /// Per door; told to the metrics once a turn.
+    pub(crate) carried: Vec<Carried>,
+}
+
+#[derive(Default)]
+pub(crate) struct Carried {
+    pub(crate) to_upstream: u64,
+    pub(crate) to_client: u64,
+}
+
+/// How a thread learns that it is to end.
+pub(crate) struct Shutdown {
+    pub(crate) wake: OwnedFd,
+    pub(crate) asked: AtomicBool,
+    pub(crate) until: std::sync::OnceLock<Instant>,
+}
+
+/// What an event is about.
+enum Target {
+    Wake,
+    Door(usize),
+    Connection(Token, Side),
+}
+
+impl Tools {
+    /// Edge-triggered and for everything at once: a socket is told of once, and never again.
+    pub(crate) fn register(&self, socket: &OwnedFd, token: Token, side: Side) -> Result<(), Errno> {
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, socket, Target::Connection(token, side).encode(), interest)
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(
+        doors: &[(Arc<OwnedFd>, Arc<Doorway>)],
+        timeouts: Timeouts,
+        shutdown: Arc<Shutdown>,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &shutdown.wake, Target::Wake.encode(), EventFlags::IN)?;
+        let worker = Self {
+            doors: doors
+                .iter()
+                .map(|(listener, doorway)| OpenDoor {
+                    listener: Some(Arc::clone(listener)),
+                    doorway: Arc::clone(doorway),
+                })
+                .collect(),
+            connections: Slab::new(),
+            generation: 0,
+            opening: Deadlines::new(timeouts.opening),
+            busy: Vec::new(),
+            accept_again_at: None,
+            shutdown,
+            tools: Tools {
+                epoll,
+                buffer: vec![0; BUFFER].into(),
+                pipes: Pipes::default(),
+                connecting: Deadlines::new(timeouts.connect),
+                farewell: Deadlines::new(FAREWELL),
+                now: Instant::now(),
+                carried: doors.iter().map(|_| Carried::default()).collect(),
+            },
+        };
+        worker.watch_doors()?;
+        Ok(worker)
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        while !self.is_done() {
+            let timeout = self.time_to_wait();
+            events.clear();
+            match epoll::wait(&self.tools.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return tracing::error!(%error, "a thread of the doors ends: its events cannot be read"),
+            }
+            self.tools.now = Instant::now();
+            for event in &events {
+                let (data, flags) = (event.data, event.flags);
+                match Target::decode(data) {
+                    Target::Wake => self.close_doors(),
+                    Target::Door(door) => self.accept(door),
+                    Target::Connection(token, side) => self.on_event(token, side, flags),
+                }
+            }
+            for token in std::mem::take(&mut self.busy) {
+                self.advance(token);
+            }
+            self.expire();
+            self.tell_metrics();
+        }
+        for (_, connection) in &self.connections {
+            self.doors[usize::from(connection.door)].doorway.leave();
+        }
+    }
+
+    fn on_event(&mut self, token: Token, side: Side, flags: EventFlags) {
+        let place = self.connections.get_mut(token.index as usize);
+        // An event of this very batch may have ended it, and another one may have taken its place.
+        if let Some(connection) = place.filter(|connection| connection.token == token) {
+            connection.note(side, flags);
+            self.advance(token);
+        }
+    }
+
+    fn advance(&mut self, token: Token) {
+        self.with(token, Connection::advance);
+    }
+
+    /// Lets a connection take a step, and does what follows from it.
+    fn with(&mut self, token: Token, step: impl FnOnce(&mut Connection, &Doorway, &mut Tools) -> Next) {
+        let place = self.connections.get_mut(token.index as usize);
+        let Some(connection) = place.filter(|connection| connection.token == token) else { return };
+        let doorway = &self.doors[usize::from(connection.door)].doorway;
+        match step(connection, doorway, &mut self.tools) {
+            Next::Wait => {}
+            Next::Yield => self.busy.push(token),
+            Next::End => {
+                doorway.leave();
+                self.connections.remove(token.index as usize);
+            }
+        }
+    }
+
+    fn accept(&mut self, door: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = &self.doors[door].listener else { return };
+            match acceptfrom_with(listener.as_fd(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok((client, peer)) => {
+                    // A TCP socket's peer has an address; one that is gone already has none, and no use either.
+                    if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+                        self.enter(client, PeerAddr(peer), door);
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                // That connection's own end; the next may be fine.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(error) => return self.pause_accepting(door, error),
+            }
+        }
+    }
+
+    fn enter(&mut self, client: OwnedFd, peer: PeerAddr, door: usize) {
+        let place = self.connections.vacant_entry();
+        // Both fit: doors are two, and the room of a door is far below 2^32.
+        #[allow(clippy::cast_possible_truncation)]
+        let (index, door_number) = (place.key() as u32, door as u8);
+        self.generation = (self.generation + 1) & Token::GENERATIONS;
+        let token = Token { index, generation: self.generation };
+        let mut connection = Connection::new(token, door_number, client, peer);
+
+        let doorway = &self.doors[door].doorway;
+        let next = if doorway.enter() {
+            connection.advance(doorway, &mut self.tools)
+        } else {
+            connection.refuse(&Refusal::TooManyConnections(doorway.max_connections), doorway, &mut self.tools)
+        };
+        // Most that are refused, and the shortest, are never told to the kernel at all.
+        if next == Next::End || self.tools.register(connection.client(), token, Side::Client).is_err() {
+            doorway.leave();
+            return;
+        }
+        if next == Next::Yield {
+            self.busy.push(token);
+        }
+        if connection.is_opening() {
+            self.opening.add(token, self.tools.now);
+        }
+        place.insert(connection);
+    }
+
+    fn pause_accepting(&mut self, door: usize, error: Errno) {
+        let doorway = &self.doors[door].doorway;
+        doorway.metrics.accept_errors.inc();
+        tracing::warn!(door = %doorway.kind, %error, "no connection can be accepted for now");
+        for door in &self.doors {
+            if let Some(listener) = &door.listener {
+                let _ = epoll::delete(&self.tools.epoll, listener.as_fd());
+            }
+        }
+        self.accept_again_at = Some(self.tools.now + ACCEPT_PAUSE);
+    }
+
+    /// One listener for all threads, of which the kernel wakes one: its queue has no owner that could take it along.
+    fn watch_doors(&self) -> Result<(), Errno> {
+        for (number, door) in self.doors.iter().enumerate() {
+            if let Some(listener) = &door.listener {
+                let interest = EventFlags::IN | EventFlags::EXCLUSIVE;
+                epoll::add(&self.tools.epoll, listener.as_fd(), Target::Door(number).encode(), interest)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self) {
+        let now = self.tools.now;
+        while let Some((at, token)) = self.opening.pop_due(now) {
+            self.with(token, |connection, doorway, tools| connection.expire(Expiry::Opening, at, doorway, tools));
+        }
+        while let Some((at, token)) = self.tools.connecting.pop_due(now) {
+            self.with(token, |connection, doorway, tools| connection.expire(Expiry::Connecting, at, doorway, tools));
+        }
+        while let Some((at, token)) = self.tools.farewell.pop_due(now) {
+            self.with(token, |connection, doorway, tools| connection.expire(Expiry::Farewell, at, doorway, tools));
+        }
+        if self.accept_again_at.is_some_and(|at| at <= now) {
+            self.accept_again_at = None;
+            if let Err(error) = self.watch_doors() {
+                self.pause_accepting(0, error);
+            }
+        }
+    }
+
+    fn tell_metrics(&mut self) {
+        for (door, carried) in self.doors.iter().zip(&mut self.tools.carried) {
+            let Carried { to_upstream, to_client } = std::mem::take(carried);
+            if to_upstream > 0 {
+                door.doorway.metrics.to_upstream.inc_by(to_upstream);
+            }
+            if to_client > 0 {
+                door.doorway.metrics.to_client.inc_by(to_client);
+            }
+        }
+    }
+
+    fn time_to_wait(&self) -> Option<Timespec> {
+        if !self.busy.is_empty() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let ends = self.shutdown.until.get().copied();
+        let next =
+            [self.opening.next(), self.tools.connecting.next(), self.tools.farewell.next(), self.accept_again_at, ends];
+        let next = next.into_iter().flatten().min()?;
+        // A nanosecond late rather than a turn too early.
+        let left = next.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
+        Timespec::try_from(left).ok()
+    }
+
+    fn close_doors(&mut self) {
+        for door in &mut self.doors {
+            if let Some(listener) = door.listener.take() {
+                let _ = epoll::delete(&self.tools.epoll, listener.as_fd());
+            }
+        }
+        // Asked once; left readable it would wake this thread for ever.
+        let _ = epoll::delete(&self.tools.epoll, &self.shutdown.wake);
+    }
+
+    fn is_done(&self) -> bool {
+        let asked =
+            self.shutdown.asked.load(Ordering::Acquire) && self.doors.iter().all(|door| door.listener.is_none());
+        asked
+            && (self.connections.is_empty() || self.shutdown.until.get().is_some_and(|until| *until <= Instant::now()))
+    }
+}
+
+impl Target {
+    const WAKE: u64 = u64::MAX;
+    const DOOR: u64 = 1 << 63;
+
+    fn encode(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Wake => Self::WAKE,
+            Self::Door(number) => Self::DOOR | number as u64,
+            Self::Connection(token, side) => {
+                u64::from(token.generation) << 33 | u64::from(token.index) << 1 | u64::from(side == Side::Upstream)
+            }
+        })
+    }
+
+    fn decode(data: EventData) -> Self {
+        let value = data.u64();
+        if value == Self::WAKE {
+            return Self::Wake;
+        }
+        // Each part was put there by `encode` and fits what it is cut to.
+        #[allow(clippy::cast_possible_truncation)]
+        if value & Self::DOOR != 0 {
+            Self::Door((value & !Self::DOOR) as usize)
+        } else {
+            let side = if value & 1 == 0 { Side::Client } else { Side::Upstream };
+            Self::Connection(Token { index: (value >> 1) as u32, generation: (value >> 33) as u32 }, side)
+        }
+    }
+}
