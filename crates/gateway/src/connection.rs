@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     upstream_readiness: Readiness,
     upstream: Option<OwnedFd>,
     peer: PeerAddr,
+    /// When one of its sockets was last ready.
+    active: Instant,
     stage: Stage,
 }
 
@@ -99,6 +101,9 @@ pub(crate) enum Expiry {
     Opening,
     Connecting,
     Farewell,
+    /// It has lasted: worth the calls that short ones are spared.
+    Lasting,
+    Idle,
 }
 
 /// How a stage ended its turn.
@@ -109,7 +114,7 @@ enum Step {
 }
 
 impl Connection {
-    pub(crate) fn new(token: Token, door: u8, client: OwnedFd, peer: PeerAddr) -> Self {
+    pub(crate) fn new(token: Token, door: u8, client: OwnedFd, peer: PeerAddr, now: Instant) -> Self {
         Self {
             token,
             door,
@@ -118,6 +123,7 @@ impl Connection {
             upstream_readiness: Readiness::default(),
             upstream: None,
             peer,
+            active: now,
             stage: Stage::Opening(None),
         }
     }
@@ -130,7 +136,8 @@ impl Connection {
         matches!(self.stage, Stage::Opening(_))
     }
 
-    pub(crate) fn note(&mut self, side: Side, events: EventFlags) {
+    pub(crate) fn note(&mut self, side: Side, events: EventFlags, now: Instant) {
+        self.active = now;
         match side {
             Side::Client => self.client_readiness.note(events),
             Side::Upstream => self.upstream_readiness.note(events),
@@ -247,8 +254,7 @@ impl Connection {
                 (Ok(upstream), Ok(count)) => {
                     self.upstream = Some(upstream);
                     self.upstream_readiness = Readiness::unknown();
-                    tools.carried[usize::from(self.door)].to_upstream += first.len() as u64;
-                    self.establish(route, &first[count..], doorway);
+                    self.establish(route, &first[count..], first.len(), doorway, tools);
                     return Ok(Step::Goes);
                 }
                 (Ok(upstream), Err(Errno::AGAIN | Errno::NOTCONN | Errno::INTR)) => {
@@ -288,8 +294,8 @@ impl Connection {
         };
         match outcome {
             Ok(()) => {
-                tools.carried[usize::from(self.door)].to_upstream += connecting.first.len() as u64;
-                self.establish(connecting.route, &connecting.first, doorway);
+                let count = connecting.first.len();
+                self.establish(connecting.route, &connecting.first, count, doorway, tools);
                 Ok(Step::Goes)
             }
             Err(error) => self.try_next_address(*connecting, error, doorway, tools),
@@ -309,9 +315,12 @@ impl Connection {
         self.connect(route, &first, tried, error, doorway, tools)
     }
 
-    fn establish(&mut self, route: Arc<Route>, first: &[u8], doorway: &Doorway) {
+    /// `unsent` is what is left of the `first` bytes of the stream.
+    fn establish(&mut self, route: Arc<Route>, unsent: &[u8], first: usize, doorway: &Doorway, tools: &mut Tools) {
         doorway.metrics.established();
-        let to_upstream = Direction::holding(first.to_vec());
+        tools.carried[usize::from(self.door)].to_upstream += first as u64;
+        tools.lasting.add(self.token, tools.now);
+        let to_upstream = Direction::holding(unsent.to_vec());
         self.stage = Stage::Relaying(Relaying { route, to_upstream, to_client: Direction::default() });
     }
 
@@ -415,6 +424,39 @@ impl Connection {
                 }
             }
             (Expiry::Farewell, Stage::Farewell) => Next::End,
+            (Expiry::Lasting, Stage::Relaying(_)) => {
+                if let Some(upstream) = &self.upstream {
+                    upstream::keep_alive(upstream);
+                }
+                tools.idle.add(self.token, tools.now);
+                Next::Wait
+            }
+            (Expiry::Idle, Stage::Relaying(relaying)) => {
+                if tools.now.saturating_duration_since(self.active) >= tools.idle.span() {
+                    let (door, peer) = (doorway.kind.label(), self.peer);
+                    tracing::debug!(door, %peer, cluster = %relaying.route.cluster, "idle for too long: closed");
+                    return Next::End;
+                }
+                // Was active meanwhile; looked at again after the whole time, which is at most twice what was asked.
+                tools.idle.add(self.token, tools.now);
+                Next::Wait
+            }
+            _ => Next::Wait,
+        }
+    }
+
+    /// Whether the snapshot still lets this client in. A cluster that is gone says nothing about it.
+    pub(crate) fn recheck(&mut self, snapshot: &Snapshot, doorway: &Doorway) -> Next {
+        let Stage::Relaying(Relaying { route, .. }) = &self.stage else { return Next::Wait };
+        let routes = snapshot.cluster(&route.cluster).map_or(&[][..], |part| &part.routes);
+        let current = routes.iter().map(|(_, current)| current).find(|current| current.service == route.service);
+        match current {
+            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.peer.ip()) => {
+                doorway.metrics.cut.inc();
+                let (door, peer) = (doorway.kind.label(), self.peer);
+                tracing::info!(door, %peer, cluster = %route.cluster, "cut: not among the allowed sources any more");
+                Next::End
+            }
             _ => Next::Wait,
         }
     }

@@ -26,6 +26,10 @@ impl Deadlines {
         at
     }
 
+    pub(crate) fn span(&self) -> Duration {
+        self.span
+    }
+
     pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.front().map(|(at, _)| *at)
     }

@@ -12,20 +12,17 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use model::Snapshot;
 use rustix::event::{EventfdFlags, eventfd};
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::doorway::Doorway;
 use crate::metrics::Metrics;
+use crate::upstream::KEEPALIVE;
 use crate::worker::{Shutdown, Worker};
 
 /// Every connection holds two descriptors, so that two full doors take the 65,536 that a process commonly may have.
 const MAX_CONNECTIONS: usize = 16 * 1024;
 /// Nodes of a whole fleet reconnect at once after an outage; the kernel bounds this by `somaxconn` (4,096 by default).
 const BACKLOG: i32 = 4096;
-/// Shorter than the idle time-outs of common load balancers and NATs (four minutes and more), with a few tries.
-pub(crate) const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15));
-
 /// How a door learns where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DoorKind {
@@ -77,11 +74,14 @@ pub struct Timeouts {
     /// For one address of a control plane. Three addresses are tried within the ten seconds after which clients give
     /// up their handshake.
     pub connect: Duration,
+    /// For a connection that carries nothing either way. A quiet watch is not idle enough: keep-alive finds dead peers
+    /// in minutes, so that this only ends what was forgotten.
+    pub idle: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { opening: Duration::from_secs(5), connect: Duration::from_secs(3) }
+        Self { opening: Duration::from_secs(5), connect: Duration::from_secs(3), idle: Duration::from_hours(24) }
     }
 }
 
@@ -91,6 +91,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Per door.
     pub max_connections: usize,
+    /// Whether connections end when their client is not among the allowed sources any more.
+    pub cut_disallowed: bool,
     pub threads: usize,
 }
 
@@ -98,7 +100,7 @@ impl Default for Settings {
     /// One thread per core.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { timeouts: Timeouts::default(), max_connections: MAX_CONNECTIONS, threads }
+        Self { timeouts: Timeouts::default(), max_connections: MAX_CONNECTIONS, cut_disallowed: true, threads }
     }
 }
 
@@ -166,7 +168,7 @@ pub fn serve(
         })
         .collect();
     let threads = (0..settings.threads).map(|number| {
-        let worker = Worker::new(&doors, settings.timeouts, Arc::clone(&shutdown))?;
+        let worker = Worker::new(&doors, settings, Arc::clone(&shutdown))?;
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())
     });
     let threads = threads.collect::<io::Result<_>>()?;

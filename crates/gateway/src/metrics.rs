@@ -18,6 +18,7 @@ pub struct Metrics {
     open: Family<DoorLabels, Gauge>,
     bytes: Family<DirectionLabels, Counter>,
     accept_errors: Family<DoorLabels, Counter>,
+    cut: Family<DoorLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +54,11 @@ impl Metrics {
             "Times that taking a connection from the kernel failed",
             metrics.accept_errors.clone(),
         );
+        registry.register(
+            "cut",
+            "Connections ended because their client is not among the allowed sources any more",
+            metrics.cut.clone(),
+        );
         metrics
     }
 
@@ -65,6 +71,7 @@ impl Metrics {
             connections: self.connections.clone(),
             open: self.open.get_or_create_owned(&labels),
             accept_errors: self.accept_errors.get_or_create_owned(&labels),
+            cut: self.cut.get_or_create_owned(&labels),
             to_upstream: bytes("to_upstream"),
             to_client: bytes("to_client"),
         }
@@ -78,6 +85,7 @@ pub(crate) struct DoorMetrics {
     connections: Family<OutcomeLabels, Counter>,
     pub(crate) open: Gauge,
     pub(crate) accept_errors: Counter,
+    pub(crate) cut: Counter,
     pub(crate) to_upstream: Counter,
     pub(crate) to_client: Counter,
 }

@@ -17,7 +17,7 @@ use crate::address::PeerAddr;
 use crate::connection::{Connection, Expiry, Next};
 use crate::deadlines::Deadlines;
 use crate::doorway::Doorway;
-use crate::listen::Timeouts;
+use crate::listen::Settings;
 use crate::pipes::Pipes;
 use crate::refusal::Refusal;
 use crate::token::{Side, Token};
@@ -32,6 +32,10 @@ const ACCEPTS_PER_TURN: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a client that was sent an alert has to close.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// A connection that is older has more to come, and is given what short ones are spared.
+const LASTING: Duration = Duration::from_secs(2);
+/// How soon a thread with connections notices a snapshot that lets fewer clients in.
+const PATROL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Worker {
     doors: Vec<OpenDoor>,
@@ -41,6 +45,10 @@ pub(crate) struct Worker {
     /// Those that used up their turn.
     busy: Vec<Token>,
     accept_again_at: Option<Instant>,
+    cut_disallowed: bool,
+    /// When the snapshot was last compared, and which one it was.
+    patrolled: Instant,
+    revision: u64,
     shutdown: Arc<Shutdown>,
     tools: Tools,
 }
@@ -58,6 +66,8 @@ pub(crate) struct Tools {
     pub(crate) pipes: Pipes,
     pub(crate) connecting: Deadlines,
     pub(crate) farewell: Deadlines,
+    pub(crate) lasting: Deadlines,
+    pub(crate) idle: Deadlines,
     /// When this turn began.
     pub(crate) now: Instant,
     /// Per door; told to the metrics once a turn.
@@ -95,7 +105,7 @@ impl Tools {
 impl Worker {
     pub(crate) fn new(
         doors: &[(Arc<OwnedFd>, Arc<Doorway>)],
-        timeouts: Timeouts,
+        settings: &Settings,
         shutdown: Arc<Shutdown>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -110,16 +120,21 @@ impl Worker {
                 .collect(),
             connections: Slab::new(),
             generation: 0,
-            opening: Deadlines::new(timeouts.opening),
+            opening: Deadlines::new(settings.timeouts.opening),
             busy: Vec::new(),
             accept_again_at: None,
+            cut_disallowed: settings.cut_disallowed,
+            patrolled: Instant::now(),
+            revision: 0,
             shutdown,
             tools: Tools {
                 epoll,
                 buffer: vec![0; BUFFER].into(),
                 pipes: Pipes::default(),
-                connecting: Deadlines::new(timeouts.connect),
+                connecting: Deadlines::new(settings.timeouts.connect),
                 farewell: Deadlines::new(FAREWELL),
+                lasting: Deadlines::new(LASTING),
+                idle: Deadlines::new(settings.timeouts.idle),
                 now: Instant::now(),
                 carried: doors.iter().map(|_| Carried::default()).collect(),
             },
@@ -150,6 +165,7 @@ impl Worker {
                 self.advance(token);
             }
             self.expire();
+            self.patrol();
             self.tell_metrics();
         }
         for (_, connection) in &self.connections {
@@ -161,7 +177,7 @@ impl Worker {
         let place = self.connections.get_mut(token.index as usize);
         // An event of this very batch may have ended it, and another one may have taken its place.
         if let Some(connection) = place.filter(|connection| connection.token == token) {
-            connection.note(side, flags);
+            connection.note(side, flags, self.tools.now);
             self.advance(token);
         }
     }
@@ -210,7 +226,7 @@ impl Worker {
         let (index, door_number) = (place.key() as u32, door as u8);
         self.generation = (self.generation + 1) & Token::GENERATIONS;
         let token = Token { index, generation: self.generation };
-        let mut connection = Connection::new(token, door_number, client, peer);
+        let mut connection = Connection::new(token, door_number, client, peer, self.tools.now);
 
         let doorway = &self.doors[door].doorway;
         let next = if doorway.enter() {
@@ -266,11 +282,35 @@ impl Worker {
         while let Some((at, token)) = self.tools.farewell.pop_due(now) {
             self.with(token, |connection, doorway, tools| connection.expire(Expiry::Farewell, at, doorway, tools));
         }
+        while let Some((at, token)) = self.tools.lasting.pop_due(now) {
+            self.with(token, |connection, doorway, tools| connection.expire(Expiry::Lasting, at, doorway, tools));
+        }
+        while let Some((at, token)) = self.tools.idle.pop_due(now) {
+            self.with(token, |connection, doorway, tools| connection.expire(Expiry::Idle, at, doorway, tools));
+        }
         if self.accept_again_at.is_some_and(|at| at <= now) {
             self.accept_again_at = None;
             if let Err(error) = self.watch_doors() {
                 self.pause_accepting(0, error);
             }
+        }
+    }
+
+    /// Ends what a newer snapshot does not let in any more.
+    fn patrol(&mut self) {
+        let Some(door) = self.doors.first().filter(|_| self.cut_disallowed) else { return };
+        if self.tools.now < self.patrolled + PATROL {
+            return;
+        }
+        self.patrolled = self.tools.now;
+        let snapshot = door.doorway.snapshot.load_full();
+        if snapshot.revision == self.revision {
+            return;
+        }
+        self.revision = snapshot.revision;
+        let tokens: Vec<Token> = self.connections.iter().map(|(_, connection)| connection.token).collect();
+        for token in tokens {
+            self.with(token, |connection, doorway, _| connection.recheck(&snapshot, doorway));
         }
     }
 
@@ -290,10 +330,12 @@ impl Worker {
         if !self.busy.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
+        let tools = &self.tools;
+        let patrol = (self.cut_disallowed && !self.connections.is_empty()).then(|| self.patrolled + PATROL);
+        let deadlines = [&self.opening, &tools.connecting, &tools.farewell, &tools.lasting, &tools.idle];
         let ends = self.shutdown.until.get().copied();
-        let next =
-            [self.opening.next(), self.tools.connecting.next(), self.tools.farewell.next(), self.accept_again_at, ends];
-        let next = next.into_iter().flatten().min()?;
+        let next = deadlines.map(Deadlines::next).into_iter().chain([patrol, self.accept_again_at, ends]);
+        let next = next.flatten().min()?;
         // A nanosecond late rather than a turn too early.
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
         Timespec::try_from(left).ok()

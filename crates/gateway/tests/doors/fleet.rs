@@ -34,12 +34,14 @@ pub(crate) struct Fleet {
 pub(crate) struct Settings {
     pub(crate) timeouts: Timeouts,
     pub(crate) max_connections: usize,
+    pub(crate) cut_disallowed: bool,
     pub(crate) drain: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { timeouts: Timeouts { opening: PATIENCE, connect: PATIENCE }, max_connections: 1000, drain: PATIENCE }
+        let timeouts = Timeouts { opening: PATIENCE, connect: PATIENCE, ..Timeouts::default() };
+        Self { timeouts, max_connections: 1000, cut_disallowed: true, drain: PATIENCE }
     }
 }
 
@@ -54,8 +56,8 @@ impl Fleet {
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let Settings { timeouts, max_connections, drain } = *settings;
-        let settings = gateway::Settings { timeouts, max_connections, threads: 2 };
+        let Settings { timeouts, max_connections, cut_disallowed, drain } = *settings;
+        let settings = gateway::Settings { timeouts, max_connections, cut_disallowed, threads: 2 };
         let serving = Some(gateway::serve(vec![door], &snapshot, &metrics, &settings).unwrap());
         Self { address, snapshot, serving, drain, registry }
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gateway::DoorKind;
+use gateway::{DoorKind, Timeouts};
 use model::Snapshot;
 use tokio::net::TcpStream;
 
@@ -11,7 +11,8 @@ const OPEN: &str = r#"fleetgate_gateway_open_connections{door="apiserver"}"#;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_snapshot_drops_no_connection() {
     let c1 = backend("c1").await;
-    let fleet = Fleet::start(DoorKind::ClusterId, snapshot([Member::new("c1", c1)]));
+    let settings = Settings { cut_disallowed: false, ..Settings::default() };
+    let fleet = Fleet::start_with(DoorKind::ClusterId, snapshot([Member::new("c1", c1)]), &settings);
     let mut clients = Vec::new();
     for _ in 0..100 {
         let mut client = fleet.select("id-c1").await;
@@ -30,6 +31,33 @@ async fn a_new_snapshot_drops_no_connection() {
     // New connections go by the new snapshot.
     expect_closed(&mut fleet.select("id-c1").await).await;
     assert_eq!(fleet.outcomes("apiserver", "UnknownClusterId"), 1);
+}
+
+#[tokio::test]
+async fn clients_that_are_not_allowed_any_more_are_cut() {
+    let (c1, c2) = (backend("c1").await, backend("c2").await);
+    let fleet = Fleet::start(DoorKind::ClusterId, snapshot([Member::new("c1", c1), Member::new("c2", c2)]));
+    let mut cut = fleet.select("id-c1").await;
+    expect(&mut cut, "c1").await;
+    let mut kept = fleet.select("id-c2").await;
+    expect(&mut kept, "c2").await;
+    let shrunk = Member { allowed: &["192.0.2.0/24"], ..Member::new("c1", c1) };
+    let mut next = snapshot([shrunk, Member::new("c2", c2)]);
+    next.revision += 1;
+    fleet.snapshot.store(next.into());
+    expect_closed(&mut cut).await;
+    echo(&mut kept, "still there").await;
+    assert_eq!(fleet.metric(r#"fleetgate_gateway_cut_total{door="apiserver"}"#), Some(1));
+}
+
+#[tokio::test]
+async fn what_carries_nothing_for_too_long_is_closed() {
+    let timeouts = Timeouts { idle: Duration::from_millis(100), ..Settings::default().timeouts };
+    let settings = Settings { timeouts, ..Settings::default() };
+    let fleet = Fleet::start_with(DoorKind::ClusterId, snapshot([Member::new("c1", backend("c1").await)]), &settings);
+    let mut client = fleet.select("id-c1").await;
+    expect(&mut client, "c1").await;
+    expect_closed(&mut client).await;
 }
 
 #[tokio::test]
