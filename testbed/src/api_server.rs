@@ -6,10 +6,11 @@
 use crate::certificates;
 use crate::kubernetes::Kubernetes;
 use crate::process::{Process, ProcessError, tied_to_parent};
+use crate::start::{PORT_ATTEMPTS, StartError, cannot, free_port};
 use crate::work_dir::WorkDir;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,10 +20,6 @@ use std::{fmt, thread};
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
 const POLL: Duration = Duration::from_millis(50);
-
-/// Two programs that pick the same free port at the same time are rare; five times in a row means
-/// that something else is wrong.
-const PORT_ATTEMPTS: usize = 5;
 
 /// A socket in the work folder. etcd insists on the shape of host and port, and takes all of it as
 /// the name of the file. Sockets need no free ports, so nobody can take them from us.
@@ -40,21 +37,6 @@ pub struct ApiServer {
     work_dir: WorkDir,
 }
 
-/// Its `Debug` is its `Display`: tests unwrap, and an escaped log is unreadable.
-#[derive(thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error("this machine cannot {doing}: {source}")]
-    Machine { doing: &'static str, source: io::Error },
-    #[error("every port that was free a moment ago was taken, {PORT_ATTEMPTS} times in a row")]
-    PortsTaken,
-    #[error("kube-apiserver was not ready within {READY_WITHIN:?}: {answer}\nThe end of its log:\n{log}")]
-    NotReady { answer: String, log: String },
-    #[error("kubectl could not write the kubeconfig: {0}")]
-    Kubeconfig(KubectlError),
-}
-
 /// Its `Debug` is its `Display`, as for [`StartError`].
 #[derive(thiserror::Error)]
 pub enum KubectlError {
@@ -63,18 +45,6 @@ pub enum KubectlError {
     /// kubectl said no, mostly because the API server did.
     #[error("kubectl {args} ended with {status}: {stderr}")]
     Refused { args: String, status: ExitStatus, stderr: String },
-}
-
-impl StartError {
-    fn is_taken_port(&self) -> bool {
-        matches!(self, Self::Process(ProcessError::Ended { log, .. }) if log.contains("address already in use"))
-    }
-}
-
-impl fmt::Debug for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
 
 impl fmt::Debug for KubectlError {
@@ -86,14 +56,23 @@ impl fmt::Debug for KubectlError {
 impl ApiServer {
     /// Returns once the server is ready and the `default` namespace exists.
     pub fn start(kubernetes: &Kubernetes) -> Result<Self, StartError> {
-        Self::start_on(kubernetes, free_port)
+        Self::start_on(kubernetes, &[], free_port)
+    }
+
+    /// The same, with a certificate that is valid for these DNS names as well as on loopback.
+    pub fn start_named(kubernetes: &Kubernetes, names: &[&str]) -> Result<Self, StartError> {
+        Self::start_on(kubernetes, names, free_port)
     }
 
     /// `choose_port` is asked again each time its answer turns out to be taken.
-    fn start_on(kubernetes: &Kubernetes, mut choose_port: impl FnMut() -> io::Result<u16>) -> Result<Self, StartError> {
+    fn start_on(
+        kubernetes: &Kubernetes,
+        names: &[&str],
+        mut choose_port: impl FnMut() -> io::Result<u16>,
+    ) -> Result<Self, StartError> {
         let work_dir = WorkDir::create().map_err(cannot("make a temporary folder"))?;
         let folder = work_dir.path();
-        certificates::write_into(folder).map_err(cannot("write certificates"))?;
+        certificates::write_into(folder, names).map_err(cannot("write certificates"))?;
         let token = random_token().map_err(cannot("read random bytes"))?;
         fs::write(folder.join("tokens.csv"), format!("{token},admin,admin,system:masters\n"))
             .map_err(cannot("write the admin's token"))?;
@@ -124,6 +103,11 @@ impl ApiServer {
     /// The file that holds [`ApiServer::kubeconfig`].
     pub fn kubeconfig_path(&self) -> &Path {
         &self.access.kubeconfig_path
+    }
+
+    /// The certificate of the authority, its own, that vouches for this server and no other.
+    pub fn authority_path(&self) -> PathBuf {
+        self.work_dir.path().join(certificates::AUTHORITY)
     }
 
     /// A folder for the test's own files, which goes when the server does.
@@ -171,7 +155,7 @@ impl Access {
     fn write(kubernetes: &Kubernetes, folder: &Path, port: u16, token: &str) -> Result<Self, StartError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let kubeconfig_path = folder.join("kubeconfig");
-        let authority = folder.join("ca.crt");
+        let authority = folder.join(certificates::AUTHORITY);
         let with_reference = format!(
             "apiVersion: v1\n\
              kind: Config\n\
@@ -262,7 +246,8 @@ fn wait_until_ready(server: &mut Process, access: &Access) -> Result<(), StartEr
             Err(answer) => answer,
         };
         if Instant::now() >= deadline {
-            return Err(StartError::NotReady { answer, log: server.log_tail() });
+            let (name, within) = ("kube-apiserver", READY_WITHIN);
+            return Err(StartError::NotReady { name, within, answer, log: server.log_tail() });
         }
         thread::sleep(POLL);
     }
@@ -282,11 +267,6 @@ fn is_ready(access: &Access) -> Result<(), String> {
     Ok(())
 }
 
-/// Free at this moment; by the time it is used, another program may have it.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
 /// Loopback is open to everybody on the machine, so the token is not one that can be read here.
 fn random_token() -> io::Result<String> {
     let mut bytes = [0; 16];
@@ -294,13 +274,10 @@ fn random_token() -> io::Result<String> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-fn cannot(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
-    move |source| StartError::Machine { doing, source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn a_port_that_is_taken_meanwhile_is_given_up_for_another() {
@@ -308,7 +285,7 @@ mod tests {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let mut asked = 0;
-        let server = ApiServer::start_on(&kubernetes, || {
+        let server = ApiServer::start_on(&kubernetes, &[], || {
             asked += 1;
             if asked == 1 { Ok(taken_port) } else { free_port() }
         })

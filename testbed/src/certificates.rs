@@ -1,4 +1,4 @@
-//! The keys and certificates of one API server, valid on loopback only.
+//! The keys and certificates of one API server, valid on loopback and for the names it is given.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -7,10 +7,13 @@ use rcgen::{
 use std::path::Path;
 use std::{fs, io};
 
+/// The authority's certificate, in the folder that is written into.
+pub(crate) const AUTHORITY: &str = "ca.crt";
+
 /// Each call makes an authority of its own, so a client that trusts one server trusts no other.
-pub(crate) fn write_into(folder: &Path) -> io::Result<()> {
-    let (authority, certificate, server_key) = issue().map_err(io::Error::other)?;
-    fs::write(folder.join("ca.crt"), authority)?;
+pub(crate) fn write_into(folder: &Path, names: &[&str]) -> io::Result<()> {
+    let (authority, certificate, server_key) = issue(names).map_err(io::Error::other)?;
+    fs::write(folder.join(AUTHORITY), authority)?;
     fs::write(folder.join("server.crt"), certificate)?;
     fs::write(folder.join("server.key"), server_key)?;
 
@@ -21,7 +24,7 @@ pub(crate) fn write_into(folder: &Path) -> io::Result<()> {
 }
 
 /// The authority, the server's certificate and the server's key, as PEM.
-fn issue() -> Result<(String, String, String), rcgen::Error> {
+fn issue(names: &[&str]) -> Result<(String, String, String), rcgen::Error> {
     // The two names differ on purpose: with equal ones the server's certificate looks self-signed.
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "testbed authority");
@@ -29,7 +32,8 @@ fn issue() -> Result<(String, String, String), rcgen::Error> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
-    let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+    let names = ["127.0.0.1", "localhost"].iter().chain(names).map(|name| (*name).to_owned());
+    let mut params = CertificateParams::new(names.collect::<Vec<_>>())?;
     params.distinguished_name.push(DnType::CommonName, "testbed API server");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;

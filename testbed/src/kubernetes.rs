@@ -1,7 +1,6 @@
 //! Where the Kubernetes programs are that `testbed/install` built, or that the user brought along.
 
-use std::env;
-use std::io::{self, Write};
+use crate::installed::{self, or_skip, path_variable};
 use std::path::{Path, PathBuf};
 
 /// The file that pins the version which `testbed/install` builds.
@@ -14,16 +13,7 @@ const GO_MOD: &str = include_str!("../kubernetes/go.mod");
 /// # Panics
 /// If `CI=true`: there a test that did not run must not look like one that passed.
 pub fn kubernetes() -> Option<Kubernetes> {
-    let missing = match Kubernetes::find() {
-        Ok(found) => return Some(found),
-        Err(missing) => missing,
-    };
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    assert!(env::var("CI").as_deref() != Ok("true"), "{test} cannot run: {missing}");
-    // Not eprintln!: the test harness captures that and drops it when the test passes. Nothing can
-    // be done if even this cannot be written.
-    let _ = writeln!(io::stderr(), "\nSKIPPED: {test}: {missing}\n");
-    None
+    or_skip(Kubernetes::find())
 }
 
 /// A folder with `kube-apiserver`, `etcd` and `kubectl`, laid out as envtest's assets are.
@@ -75,15 +65,7 @@ fn is_complete(folder: &Path) -> bool {
 
 /// Must agree with `testbed/install`, which fills it.
 fn cache_folder() -> Option<PathBuf> {
-    let cache = path_variable("FLEETGATE_CACHE")
-        .or_else(|| path_variable("XDG_CACHE_HOME").map(|caches| caches.join("fleetgate")))
-        .or_else(|| path_variable("HOME").map(|home| home.join(".cache/fleetgate")))?;
-    Some(cache.join(format!("kubernetes-{}", pinned_version())))
-}
-
-/// As in the shell, a variable that is empty counts as not set.
-fn path_variable(name: &str) -> Option<PathBuf> {
-    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    Some(installed::cache()?.join(format!("kubernetes-{}", pinned_version())))
 }
 
 fn pinned_version() -> &'static str {

@@ -1,8 +1,8 @@
 //! Real programs for the tests to talk to.
 //!
-//! [`ApiServer`] is a Kubernetes API server of a test's own; [`Process`] is any other program, such
-//! as `fleetgate` itself. Both are gone when the test is, however it ends: by returning, by
-//! panicking, or by being killed. Traffic stays on loopback.
+//! [`ApiServer`] is a Kubernetes API server of a test's own, [`HAProxy`] starts proxies, and
+//! [`Process`] is any other program, such as `fleetgate` itself. All are gone when the test is,
+//! however it ends: by returning, by panicking, or by being killed. Traffic stays on loopback.
 //!
 //! ```no_run
 //! let Some(kubernetes) = testbed::kubernetes() else { return };
@@ -12,10 +12,15 @@
 
 mod api_server;
 mod certificates;
+mod haproxy;
+mod installed;
 mod kubernetes;
 mod process;
+mod start;
 mod work_dir;
 
-pub use api_server::{ApiServer, KubectlError, StartError};
+pub use api_server::{ApiServer, KubectlError};
+pub use haproxy::{HAProxy, MissingHAProxy, RunningHAProxy, haproxy};
 pub use kubernetes::{Kubernetes, Missing, kubernetes};
 pub use process::{Process, ProcessError};
+pub use start::StartError;

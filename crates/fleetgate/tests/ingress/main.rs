@@ -1,0 +1,13 @@
+//! The shared ingress as its users meet it: the real binary between a real HAProxy, real API servers and kubectl.
+#![allow(clippy::unwrap_used)] // A test that cannot go on panics.
+
+mod credentials;
+mod fixture;
+mod kubectl;
+mod node_proxy;
+#[path = "../standalone/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of `standalone`, which use all of it")]
+mod server;
+mod tls_backend;
+mod watch;
+mod wire;

@@ -1,0 +1,33 @@
+//! Where `testbed/install` puts programs, and what a test does without them.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::{env, thread};
+
+/// `None` means that the test should return. It then counts as passed, so this says loudly that it was skipped; under
+/// `CI=true` it panics, where a test that did not run must not look like one that passed.
+pub(crate) fn or_skip<T>(found: Result<T, impl Display>) -> Option<T> {
+    let missing = match found {
+        Ok(found) => return Some(found),
+        Err(missing) => missing,
+    };
+    let test = thread::current().name().unwrap_or("a test").to_owned();
+    assert!(env::var("CI").as_deref() != Ok("true"), "{test} cannot run: {missing}");
+    // Not eprintln!: the test harness captures that and drops it when the test passes. Nothing can
+    // be done if even this cannot be written.
+    let _ = writeln!(io::stderr(), "\nSKIPPED: {test}: {missing}\n");
+    None
+}
+
+/// Must agree with `testbed/install`, which fills it.
+pub(crate) fn cache() -> Option<PathBuf> {
+    path_variable("FLEETGATE_CACHE")
+        .or_else(|| path_variable("XDG_CACHE_HOME").map(|caches| caches.join("fleetgate")))
+        .or_else(|| path_variable("HOME").map(|home| home.join(".cache/fleetgate")))
+}
+
+/// As in the shell, a variable that is empty counts as not set.
+pub(crate) fn path_variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}

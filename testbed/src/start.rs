@@ -1,0 +1,48 @@
+//! What the programs that we start have in common: why one did not, and the ports they are given.
+
+use crate::api_server::KubectlError;
+use crate::process::ProcessError;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+use std::{fmt, io};
+
+/// Two programs that pick the same free port at the same time are rare; five times in a row means
+/// that something else is wrong.
+pub(crate) const PORT_ATTEMPTS: usize = 5;
+
+/// Its `Debug` is its `Display`: tests unwrap, and an escaped log is unreadable.
+#[derive(thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error("this machine cannot {doing}: {source}")]
+    Machine { doing: &'static str, source: io::Error },
+    #[error("every port that was free a moment ago was taken, {PORT_ATTEMPTS} times in a row")]
+    PortsTaken,
+    #[error("{name} was not ready within {within:?}: {answer}\nThe end of its log:\n{log}")]
+    NotReady { name: &'static str, within: Duration, answer: String, log: String },
+    #[error("kubectl could not write the kubeconfig: {0}")]
+    Kubeconfig(KubectlError),
+}
+
+impl StartError {
+    pub(crate) fn is_taken_port(&self) -> bool {
+        // Go writes it small, C large.
+        matches!(self, Self::Process(ProcessError::Ended { log, .. }) if log.contains("ddress already in use"))
+    }
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Free at this moment; by the time it is used, another program may have it.
+pub(crate) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+pub(crate) fn cannot(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Machine { doing, source }
+}
