@@ -208,8 +208,9 @@ impl Planner {
         let withdraw_at = match verdict {
             Ok(draft) => {
                 let zone = &self.zones[&state.cluster.zone].value;
+                let tenant = &self.tenants[&state.cluster.tenant].value;
                 let before = self.snapshot.cluster(&who.cluster);
-                let part = cluster::part(&state.cluster, draft, zone, before, step.now());
+                let part = cluster::part(&state.cluster, draft, zone, tenant, before, step.now());
                 step.set_status(object, cluster::status(&state.cluster, draft, zone, &part));
                 let withdraw_at = part.withdraw_at;
                 step.place_cluster(&who.cluster, part);

@@ -13,6 +13,7 @@ use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
 use crate::refusal::Refusal;
+use crate::resource::Limits;
 
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -39,6 +40,11 @@ impl Snapshot {
 
     pub fn route_by_server_name(&self, name: &DnsName) -> Option<&Arc<Route>> {
         self.routes_by_server_name.get(name)
+    }
+
+    /// Every route and the server name that leads to it, in no order.
+    pub fn routes(&self) -> impl Iterator<Item = (&DnsName, &Arc<Route>)> {
+        self.routes_by_server_name.iter()
     }
 
     pub fn zone(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
@@ -129,7 +135,7 @@ pub enum RecordData {
     Ns(Vec<DnsName>),
 }
 
-/// Where a connection goes and who may make it.
+/// Where a connection goes, who may make it, and how many there may be.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Route {
     pub cluster: ClusterName,
@@ -139,6 +145,10 @@ pub struct Route {
     /// Never empty.
     pub upstreams: Vec<SocketAddr>,
     pub allowed_sources: Arc<[Cidr]>,
+    /// For all routes of the cluster together.
+    pub limits: Limits,
+    /// For all clusters of the tenant together.
+    pub tenant_limits: Limits,
 }
 
 impl Route {

@@ -73,6 +73,7 @@ pub(super) fn part(
     cluster: &Cluster,
     draft: &Draft,
     zone: &Zone,
+    tenant: &Tenant,
     before: Option<&Arc<ClusterPart>>,
     now: Timestamp,
 ) -> ClusterPart {
@@ -97,7 +98,7 @@ pub(super) fn part(
         apex: zone.domain.clone(),
         id: cluster.id.clone(),
         names,
-        routes: routes(cluster, draft),
+        routes: routes(cluster, tenant, draft),
         withdraw_at,
     }
 }
@@ -127,7 +128,7 @@ fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
     }
 }
 
-fn routes(cluster: &Cluster, draft: &Draft) -> Vec<(DnsName, Arc<Route>)> {
+fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Arc<Route>)> {
     let route = |service: Arc<str>, upstreams: &[std::net::SocketAddr]| {
         Arc::new(Route {
             cluster: cluster.name.clone(),
@@ -135,6 +136,8 @@ fn routes(cluster: &Cluster, draft: &Draft) -> Vec<(DnsName, Arc<Route>)> {
             service,
             upstreams: upstreams.to_vec(),
             allowed_sources: Arc::clone(&cluster.allowed_sources),
+            limits: cluster.limits,
+            tenant_limits: tenant.limits,
         })
     };
     let api_server = match &cluster.api_server {

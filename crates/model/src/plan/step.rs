@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
-use crate::snapshot::{Changes, ClusterPart, Detail, NameChange, NameRecords, Snapshot, Status, ZoneChange, ZonePart};
+use crate::snapshot::{
+    Changes, ClusterPart, Detail, NameChange, NameRecords, Route, Snapshot, Status, ZoneChange, ZonePart,
+};
 
 #[derive(Debug)]
 pub(super) struct Step {
@@ -117,26 +119,34 @@ impl Step {
             .filter(|(_, old, part)| old.map(AsRef::as_ref) != part.as_ref())
             .collect();
         // An id or a name may go from one cluster to another within one plan: first everything goes, then it comes.
-        for (name, old, _) in &changed {
+        // What stays is not touched: each map that is written to costs the copy of a path through it.
+        for (name, old, part) in &changed {
             let Some(old) = old else { continue };
-            next.clusters.remove_mut(name);
-            next.routes_by_id.remove_mut(&old.id);
-            for (server_name, _) in &old.routes {
-                next.routes_by_server_name.remove_mut(server_name);
+            if part.is_none() {
+                next.clusters.remove_mut(name);
+            }
+            if !keeps_id(old, part.as_ref()) {
+                next.routes_by_id.remove_mut(&old.id);
+            }
+            for entry in old.routes.iter().filter(|entry| !keeps_route(part.as_ref(), entry)) {
+                next.routes_by_server_name.remove_mut(&entry.0);
             }
         }
         let any = !changed.is_empty();
         for (name, old, part) in changed {
+            let old = old.map(AsRef::as_ref);
             names.replace(
                 old.map(|part| (&part.apex, part.names.as_slice())),
                 part.as_ref().map(|part| (&part.apex, part.names.as_slice())),
             );
             let Some(part) = part else { continue };
-            if let Some((_, api_server)) = part.routes.first() {
+            if let Some((_, api_server)) = part.routes.first()
+                && !old.is_some_and(|old| keeps_id(old, Some(&part)))
+            {
                 next.routes_by_id.insert_mut(part.id.clone(), Arc::clone(api_server));
             }
-            for (server_name, route) in &part.routes {
-                next.routes_by_server_name.insert_mut(server_name.clone(), Arc::clone(route));
+            for entry in part.routes.iter().filter(|entry| !keeps_route(old, entry)) {
+                next.routes_by_server_name.insert_mut(entry.0.clone(), Arc::clone(&entry.1));
             }
             next.clusters.insert_mut(name, Arc::new(part));
         }
@@ -219,6 +229,17 @@ impl Step {
         }
         status
     }
+}
+
+/// Whether the id leads to the same place before and after.
+fn keeps_id(old: &ClusterPart, new: Option<&ClusterPart>) -> bool {
+    let api_server = |part: &ClusterPart| part.routes.first().map(|(_, route)| Arc::clone(route));
+    new.is_some_and(|new| new.id == old.id && api_server(new) == api_server(old))
+}
+
+/// Whether the other part has this very server name lead to the same place.
+fn keeps_route(other: Option<&ClusterPart>, entry: &(DnsName, Arc<Route>)) -> bool {
+    other.is_some_and(|other| other.routes.contains(entry))
 }
 
 /// Rises with every change (RFC 1982) and, by starting from the clock, across restarts.

@@ -1,7 +1,11 @@
 //! What an accepted cluster is called, and what its names say.
 
+use std::sync::Arc;
+
 use super::fleet::Fleet;
+use crate::Snapshot;
 use crate::identity::Kind;
+use crate::resource::Limits;
 use crate::snapshot::{Condition, Detail, Status};
 
 #[test]
@@ -69,6 +73,56 @@ fn the_routes_of_a_cluster() {
         }
         assert_eq!(fleet.planned.snapshot.route_by_id(b"\xff"), None);
     }
+}
+
+/// `connections/rate` of the cluster and of its tenant.
+fn limits(fleet: &Fleet, name: &str) -> String {
+    let shown = |limit: Option<u32>| limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
+    let both = |limits: &Limits| format!("{}/{}", shown(limits.connections), shown(limits.new_connections_per_second));
+    let route = fleet.planned.snapshot.route_by_server_name(&name.parse().unwrap()).unwrap();
+    format!("{} {}", both(&route.limits), both(&route.tenant_limits))
+}
+
+#[test]
+fn routes_carry_the_limits_of_their_cluster_and_tenant() {
+    let mut fleet = Fleet::grounded("cluster c1 sni=s.test connections=7\n cluster c2 tenant=initech");
+    for (facts, api, service, other) in [
+        ("", "7/- -/-", "7/- -/-", "-/- -/-"),
+        ("tenant acme connections=100 rate=9", "7/- 100/9", "7/- 100/9", "-/- -/-"),
+        ("cluster c1 sni=s.test rate=0", "-/0 100/9", "-/0 100/9", "-/- -/-"),
+        ("cluster c2 tenant=acme rate=3", "-/0 100/9", "-/0 100/9", "-/3 100/9"),
+        ("tenant acme", "-/0 -/-", "-/0 -/-", "-/3 -/-"),
+    ] {
+        fleet.plan(1001, facts);
+        assert_eq!(limits(&fleet, "api.c1.fleet.example"), api, "{facts}");
+        assert_eq!(limits(&fleet, "s.test"), service, "{facts}");
+        assert_eq!(limits(&fleet, "api.c2.fleet.example"), other, "{facts}");
+    }
+}
+
+#[test]
+fn a_tenants_new_limits_touch_no_name() {
+    let mut fleet = Fleet::grounded("cluster c1 nodes=192.0.2.1\n cluster c2 tenant=initech");
+    let before = Arc::clone(&fleet.planned.snapshot);
+    let planned = fleet.plan(1001, "tenant acme connections=1");
+    assert_eq!(planned.changes, crate::Changes::default());
+    assert_ne!(planned.snapshot.revision, before.revision);
+    let part = |snapshot: &Snapshot, name: &str| Arc::clone(snapshot.cluster(&name.parse().unwrap()).unwrap());
+    assert!(Arc::ptr_eq(&part(&planned.snapshot, "c2"), &part(&before, "c2")), "others stay as they are");
+    let unchanged = Arc::clone(&planned.snapshot);
+    assert!(Arc::ptr_eq(&fleet.plan(1002, "tenant acme connections=1").snapshot, &unchanged));
+}
+
+#[test]
+fn every_server_name_leads_to_its_route() {
+    let fleet = Fleet::grounded("cluster c1 sni=s.test\n cluster c2");
+    let routes = fleet.planned.snapshot.routes();
+    let mut routes: Vec<_> =
+        routes.map(|(name, route)| format!("{name} {} {}", route.cluster, route.service)).collect();
+    routes.sort();
+    let expected =
+        ["api.c1.fleet.example c1 kube-apiserver", "api.c2.fleet.example c2 kube-apiserver", "s.test c1 service-0"];
+    assert_eq!(routes, expected);
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external dnssec
-//! tenant acme
-//! cluster c1 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//! tenant acme connections=10 rate=5
+//! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //! pool public
 //! gone cluster c1
 //! ```
 //! Whatever is left out has the value shown, but for lists, which are empty, and the bare words, which turn something
-//! on. `!` marks a node that is not ready.
+//! on; there are no limits unless they are given. `!` marks a node that is not ready.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -126,7 +126,10 @@ fn fact(line: &str) -> FactChange {
             let settings = Settings(settings);
             FactChange::Zone(parse(name), Some(settings.fact(zone(name, domain, &settings))))
         }
-        ["tenant", name] => FactChange::Tenant(parse(name), Some(Settings(&[]).fact(tenant(name)))),
+        ["tenant", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::Tenant(parse(name), Some(settings.fact(tenant(name, &settings))))
+        }
         ["cluster", name, ref settings @ ..] => {
             let settings = Settings(settings);
             FactChange::Cluster(parse(name), Some(settings.fact(cluster(name, &settings))))
@@ -153,6 +156,13 @@ impl<'a> Settings<'a> {
 
     fn list(&self, key: &str) -> impl Iterator<Item = &'a str> {
         self.get(key).into_iter().flat_map(|values| values.split(','))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            connections: self.get("connections").map(parse),
+            new_connections_per_second: self.get("rate").map(parse),
+        }
     }
 
     fn fact<T>(&self, value: T) -> Fact<T> {
@@ -192,14 +202,14 @@ fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
     }
 }
 
-fn tenant(name: &str) -> Tenant {
+fn tenant(name: &str, settings: &Settings<'_>) -> Tenant {
     Tenant {
         name: parse(name),
         namespace: parse(name),
         domains: Vec::new(),
         allowed_targets: Vec::new(),
         quota: Quota::default(),
-        limits: Limits::default(),
+        limits: settings.limits(),
     }
 }
 
@@ -228,7 +238,7 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         nodes: nodes.collect(),
         ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
         allowed_sources: [parse("0.0.0.0/0")].into(),
-        limits: Limits::default(),
+        limits: settings.limits(),
         not_yet: settings.has("proof").then_some("spec.proof"),
     }
 }

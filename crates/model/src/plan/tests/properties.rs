@@ -24,7 +24,7 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
         .prop_map(move |(name, domain, since, gateway, bare)| {
             format!("zone {name} {domain} since={since} gateway={gateway} {grace} {bare}")
         });
-    let tenant = select(vec!["tenant acme", "tenant initech"]).prop_map(str::to_owned);
+    let tenant = select(vec!["tenant acme", "tenant initech", "tenant acme connections=3"]).prop_map(str::to_owned);
     let snis = vec!["s.fleet.example", "api.c1.fleet.example", "ns1.other.test", "s.test", "x.c2.fleet.example"];
     let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
     let nodes = vec!["192.0.2.1,!192.0.2.2", "!192.0.2.1,192.0.2.2", "!192.0.2.1", "2001:db8::1"];
