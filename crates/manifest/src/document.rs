@@ -96,7 +96,10 @@ fn is_blank(text: &str) -> bool {
 
 /// Reads one document.
 pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
-    let header: Header = parse(document)?;
+    let header = match Header::at_a_glance(document.text) {
+        Some(header) => header,
+        None => parse(document)?,
+    };
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == header.kind) else {
         return Err(mistake(document, format!("no kind is called {:?}; known are {}", header.kind, known_kinds())));
     };
@@ -136,6 +139,19 @@ pub fn to_json(text: &str) -> Result<serde_json::Value, Mistake> {
 struct Header {
     api_version: String,
     kind: String,
+}
+
+impl Header {
+    /// As nearly everybody writes it: each on a line of its own, without quotes. Nothing inside a block mapping can stand
+    /// at the start of a line, and what is written twice is found when the whole document is read.
+    fn at_a_glance(text: &str) -> Option<Self> {
+        let plain = |value: &&str| {
+            let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/');
+            !value.is_empty() && value.chars().all(letter)
+        };
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).filter(plain);
+        Some(Self { api_version: value("apiVersion:")?.into(), kind: value("kind:")?.into() })
+    }
 }
 
 /// One of our objects; `N` is what its name must be.
@@ -267,6 +283,7 @@ fn tidy(reason: &str) -> String {
         ("expected u16", "expected a whole number"),
         ("expected u32", "expected a whole number"),
         ("expected string scalar", "expected a text"),
+        ("expected mapping start", "expected fields and their values"),
         (
             "cannot deserialize null into string; use Option<String>",
             "there is no value; write one, or leave the field out",

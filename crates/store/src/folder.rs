@@ -60,7 +60,8 @@ pub fn is_manifest(path: &Path) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json")) && !path.iter().any(|part| is_hidden(Path::new(part)))
 }
 
-fn is_hidden(path: &Path) -> bool {
+/// Editors, version control and mounted `ConfigMap`s keep their own things under names with a leading dot.
+pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 

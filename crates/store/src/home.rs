@@ -4,18 +4,20 @@
 //! other file goes on. What was taken is on disk before anybody hears of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
+use foldhash::quality::RandomState;
 use manifest::{Document, Manifest, Mistake, Value};
 use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
 
 use crate::database::{Database, DatabaseError, Record};
 use crate::folder::{self, Stamp};
+use crate::parallel;
 use crate::watch::{Dirty, Signal, Watcher};
 
 /// How long a file may be away before its objects go. Editors that write a new file and rename leave a gap, and a whole
@@ -115,14 +117,14 @@ impl Home {
             held: HashMap::new(),
             unsaved: BTreeMap::new(),
             latest: Timestamp::default(),
-            digests: RandomState::new(),
+            digests: RandomState::default(),
             folder_error: None,
             told: (Vec::new(), None),
             compared: Instant::now(),
         };
         home.rewatch();
         let facts = home.recall(known);
-        let mut update = home.refresh(&Dirty { files: BTreeSet::new(), all: true });
+        let mut update = home.refresh(&Dirty { all: true, ..Dirty::default() });
         // What the folder says comes after what the database remembers.
         update.facts.splice(0..0, facts);
         home.told = (update.refused.clone(), update.folder.clone());
@@ -166,11 +168,14 @@ impl Home {
 
     /// Takes over what the database remembers; the folder is read after it and wins.
     fn recall(&mut self, known: BTreeMap<ObjectRef, Record>) -> Vec<FactChange> {
+        let known: Vec<(ObjectRef, Record)> = known.into_iter().collect();
+        let values = parallel::map(&known, |(_, record)| {
+            manifest::read(&Document { first_line: record.line, text: &record.text }).map(|manifest| manifest.value)
+        });
         let mut facts = Vec::new();
-        for (object, record) in known {
-            let document = Document { first_line: record.line, text: &record.text };
-            let value = match manifest::read(&document) {
-                Ok(manifest) => manifest.value,
+        for ((object, record), value) in known.into_iter().zip(values) {
+            let value = match value {
+                Ok(value) => value,
                 Err(mistake) => {
                     tracing::warn!(%object, file = %record.file.display(), %mistake, "the database's last good state of it is not valid any more; left out");
                     continue;
@@ -228,7 +233,7 @@ impl Home {
     /// The files that have to be looked at; `None` while the folder is away, when nothing is to be concluded.
     fn candidates(&mut self, dirty: &Dirty) -> Option<BTreeSet<PathBuf>> {
         let mut candidates = dirty.files.clone();
-        if dirty.all {
+        if dirty.all || dirty.folders.iter().any(|path| self.is_or_was_folder(path)) {
             let found = match folder::scan(&self.root) {
                 Ok(found) => found,
                 Err(error) => {
@@ -253,12 +258,21 @@ impl Home {
         Some(candidates)
     }
 
+    /// Whether files of ours lie below a path, or may now: editors' temporary files come and go too, and must not make
+    /// us compare the whole folder.
+    fn is_or_was_folder(&self, path: &Path) -> bool {
+        let held = self.files.range(path.to_owned()..).next();
+        held.is_some_and(|(file, _)| file.starts_with(path)) || self.root.join(path).is_dir()
+    }
+
     /// Reads files: those that can be taken, and those that are gone for good.
     fn read(&mut self, candidates: BTreeSet<PathBuf>) -> (BTreeMap<PathBuf, Vec<Entry>>, BTreeSet<PathBuf>) {
+        let candidates: Vec<PathBuf> = candidates.into_iter().collect();
+        let reader = Reader { root: &self.root, files: &self.files, held: &self.held, digests: &self.digests };
+        let readings = parallel::map(&candidates, |file| reader.read(file));
         let (mut taken, mut gone) = (BTreeMap::new(), BTreeSet::new());
-        for file in candidates {
-            let path = self.root.join(&file);
-            let Some(stamp) = folder::stamp(&path) else {
+        for (file, reading) in candidates.into_iter().zip(readings) {
+            let Some((stamp, read)) = reading else {
                 if let Some(state) = self.files.get_mut(&file) {
                     let missing_since = *state.missing_since.get_or_insert_with(Instant::now);
                     state.mistakes.clear();
@@ -268,7 +282,6 @@ impl Home {
                 }
                 continue;
             };
-            let read = folder::read(&path).map_err(|mistake| vec![mistake]).and_then(|text| self.entries(&file, &text));
             let state = self.files.entry(file.clone()).or_default();
             state.stamp = Some(stamp);
             state.missing_since = None;
@@ -278,34 +291,6 @@ impl Home {
             }
         }
         (taken, gone)
-    }
-
-    fn entries(&self, file: &Path, text: &str) -> Result<Vec<Entry>, Vec<Mistake>> {
-        let known: HashMap<u64, &ObjectRef> = self
-            .files
-            .get(file)
-            .map(|state| state.objects.iter().map(|object| (self.held[object].digest, object)).collect())
-            .unwrap_or_default();
-        let (mut entries, mut mistakes) = (Vec::new(), Vec::new());
-        for document in manifest::split(text) {
-            let digest = self.digests.hash_one(document.text);
-            let line = manifest::document::first_content_line(&document);
-            if let Some(&object) = known.get(&digest) {
-                entries.push(Entry { object: object.clone(), line, digest, news: None });
-                continue;
-            }
-            match manifest::read(&document) {
-                Ok(Manifest { object, value }) => {
-                    let news = Some(News { value, text: document.text.to_owned() });
-                    entries.push(Entry { object, line, digest, news });
-                }
-                Err(mistake) => mistakes.push(mistake),
-            }
-            if mistakes.len() == MISTAKES_PER_FILE {
-                break;
-            }
-        }
-        if mistakes.is_empty() { Ok(entries) } else { Err(mistakes) }
     }
 
     /// An object that is written down twice counts where it was first; the other file is refused.
@@ -433,6 +418,52 @@ impl Home {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.latest = self.latest.max(Timestamp::from_unix(since_epoch));
         self.latest
+    }
+}
+
+/// What a file holds, or what is wrong with it.
+type Reading = Result<Vec<Entry>, Vec<Mistake>>;
+
+/// What reading a file needs to know, and can share between threads.
+struct Reader<'a> {
+    root: &'a Path,
+    files: &'a BTreeMap<PathBuf, FileState>,
+    held: &'a HashMap<ObjectRef, Held>,
+    digests: &'a RandomState,
+}
+
+impl Reader<'_> {
+    /// `None` for a file that is not there.
+    fn read(&self, file: &Path) -> Option<(Stamp, Reading)> {
+        let path = self.root.join(file);
+        let stamp = folder::stamp(&path)?;
+        let text = folder::read(&path).map_err(|mistake| vec![mistake]);
+        Some((stamp, text.and_then(|text| self.entries(file, &text))))
+    }
+
+    fn entries(&self, file: &Path, text: &str) -> Reading {
+        let objects = self.files.get(file).map(|state| &state.objects).into_iter().flatten();
+        let known: HashMap<u64, &ObjectRef> = objects.map(|object| (self.held[object].digest, object)).collect();
+        let documents: Vec<Document<'_>> = manifest::split(text).collect();
+        let (mut entries, mut mistakes) = (Vec::with_capacity(documents.len()), Vec::new());
+        for entry in parallel::map(&documents, |document| self.entry(document, &known)) {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        mistakes.truncate(MISTAKES_PER_FILE);
+        if mistakes.is_empty() { Ok(entries) } else { Err(mistakes) }
+    }
+
+    fn entry(&self, document: &Document<'_>, known: &HashMap<u64, &ObjectRef>) -> Result<Entry, Mistake> {
+        let digest = self.digests.hash_one(document.text);
+        let line = manifest::document::first_content_line(document);
+        if let Some(&object) = known.get(&digest) {
+            return Ok(Entry { object: object.clone(), line, digest, news: None });
+        }
+        let Manifest { object, value } = manifest::read(document)?;
+        Ok(Entry { object, line, digest, news: Some(News { value, text: document.text.to_owned() }) })
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod database;
 pub mod folder;
 pub mod home;
+mod parallel;
 pub mod watch;
 
 pub use database::{Database, DatabaseError, Record};

@@ -28,6 +28,8 @@ pub enum Signal {
 pub struct Dirty {
     /// Relative to the folder.
     pub files: BTreeSet<PathBuf>,
+    /// What came or went and may have been a folder; relative to the folder.
+    pub folders: BTreeSet<PathBuf>,
     /// Events may have been missed: compare everything.
     pub all: bool,
 }
@@ -138,9 +140,11 @@ impl Watcher {
             let Ok(file) = path.strip_prefix(&self.root) else { continue };
             if folder::is_manifest(file) {
                 self.note(file, step, path);
-            } else if is_swap(file) || path.is_dir() || folder_went(event.kind) {
-                // A folder that came or went, or a mounted ConfigMap whose `..data` now points at new files.
+            } else if is_swap(file) {
+                // A mounted `ConfigMap`, whose `..data` now points at new files.
                 self.dirty.all = true;
+            } else if !folder::is_hidden(file) && (path.is_dir() || folder_went(event.kind)) {
+                self.dirty.folders.insert(file.into());
             }
         }
     }

@@ -80,7 +80,7 @@ fn mistakes_are_located_and_explained() {
         (CLUSTER, "zone: main", "zone: main\n  allowedSources: [10.0.0.1/8]", 7, 20, "write 10.0.0.0/8"),
         (CLUSTER, "zone: main", "zone: main\n  location: {latitude: 52.5}", 7, 13, "together or not at all"),
         (CLUSTER, "zone: main", "zone: main\n  zone: other", 7, 3, "zone"),
-        (CLUSTER, "spec:", "spec: [", 6, 7, "did not find"),
+        (CLUSTER, "spec:", "spec: [", 4, 7, "expected fields"),
         (CLUSTER, "kind: Cluster", "kind: Pod", 1, 1, "no kind is called \"Pod\""),
         (CLUSTER, "v1alpha1", "v1", 1, 1, "is of apiVersion fleetgate.dev/v1alpha1"),
         (CLUSTER, "{name: c1,", "{namespace: acme, name: c1,", 1, 1, "has no namespace"),
