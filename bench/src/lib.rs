@@ -1,1 +1,15 @@
+//! What the benchmarks share: a fleet to measure with, the statistics, and the report with its bars.
 
+pub mod backend;
+pub mod fleet;
+pub mod load;
+pub mod proxies;
+pub mod question;
+pub mod random;
+pub mod report;
+pub mod server;
+pub mod statistics;
+
+pub use random::Random;
+pub use report::{Bar, Report, Row, Unit};
+pub use statistics::Summary;

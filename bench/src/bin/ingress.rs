@@ -1,0 +1,136 @@
+//! The door by cluster id, side by side with HAProxy on the same job: a thousand clusters, the proxy on one core, the
+//! load on the other, rounds interleaved.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bench::fleet::Member;
+use bench::load::{self, Backend, Headers};
+use bench::proxies::{Proxy, Shape};
+use bench::{Bar, Report, Row, Summary, Unit};
+use clap::Parser;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+const CLUSTERS: u32 = 1000;
+const CONCURRENT: usize = 64;
+/// The core of clients and control planes.
+const LOAD_CORE: usize = 1;
+/// As many as the descriptors of one process allow: each is two here and two in the proxy.
+const RESTING: usize = 9_500;
+const GIB: u64 = 1 << 30;
+
+/// Measures the door by cluster id beside HAProxy.
+#[derive(Parser)]
+struct Arguments {
+    /// The release binary
+    #[arg(long, default_value = "target/release/fleetgate")]
+    fleetgate: PathBuf,
+    /// How often each proxy has its turn
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// How long a turn of new connections takes, in seconds
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+}
+
+/// What one proxy was measured at, turn by turn.
+#[derive(Default)]
+struct Figures {
+    rates: Vec<f64>,
+    cpu_per_10k: Vec<f64>,
+    cpu_per_gib: Vec<f64>,
+    bytes_at_rest: Vec<f64>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let mut cores = CpuSet::new();
+    cores.set(LOAD_CORE);
+    sched_setaffinity(None, &cores).context("pinning the load to a core; this benchmark needs two")?;
+    let haproxy = testbed::haproxy().context("HAProxy 2.9 or newer is needed: run testbed/install")?;
+
+    let folder = tempfile::tempdir()?;
+    let backends: Vec<Backend> = (0..2).map(|_| Backend::start()).collect::<Result<_, _>>()?;
+    let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
+    let program = arguments.fleetgate.canonicalize().context("finding fleetgate; build it with --release")?;
+    let mut proxies = vec![Proxy::fleetgate(&program, folder.path(), CLUSTERS, &addresses)?];
+    for shape in [Shape::Map, Shape::Rules, Shape::Splice] {
+        proxies.push(Proxy::haproxy(haproxy.program(), shape, folder.path(), CLUSTERS, &addresses)?);
+    }
+
+    let mut figures: Vec<Figures> = proxies.iter().map(|_| Figures::default()).collect();
+    for round in 0..=arguments.rounds {
+        for (proxy, figures) in proxies.iter().zip(&mut figures) {
+            let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
+            let turn = measure(proxy, &headers, Duration::from_secs(arguments.seconds))?;
+            // The first round warms up.
+            if round > 0 {
+                figures.rates.push(turn.0);
+                figures.cpu_per_10k.push(turn.1);
+                figures.cpu_per_gib.push(turn.2);
+            }
+        }
+        eprintln!("round {round} of {} done", arguments.rounds);
+    }
+    // Last, and one after the other: what rests stays in a proxy's memory.
+    for (proxy, figures) in proxies.iter().zip(&mut figures) {
+        let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
+        figures.bytes_at_rest.push(rest(proxy, &headers)?);
+    }
+    report(&proxies, &figures)
+}
+
+/// New connections a second, processor seconds per 10,000 of them, and per GiB on one connection.
+fn measure(proxy: &Proxy, headers: &Headers, time: Duration) -> anyhow::Result<(f64, f64, f64)> {
+    let before = proxy.cpu_seconds()?;
+    let answered = load::connections(proxy.door, headers, CONCURRENT, time)?;
+    let used = proxy.cpu_seconds()? - before;
+    #[allow(clippy::cast_precision_loss)]
+    let answered = answered as f64;
+    let before = proxy.cpu_seconds()?;
+    load::flood(proxy.door, headers, 2 * GIB)?;
+    let per_gib = (proxy.cpu_seconds()? - before) / 2.0;
+    Ok((answered / time.as_secs_f64(), used / answered * 10_000.0, per_gib))
+}
+
+fn rest(proxy: &Proxy, headers: &Headers) -> anyhow::Result<f64> {
+    let before = proxy.own_memory()?;
+    let connections = load::resting(proxy.door, headers, RESTING)?;
+    // One more that is answered: everything that came before it has been dealt with.
+    load::connections(proxy.door, headers, 1, Duration::from_millis(500))?;
+    #[allow(clippy::cast_precision_loss)]
+    let each = (proxy.own_memory()? - before) / RESTING as f64;
+    drop(connections);
+    Ok(each.max(0.0))
+}
+
+fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
+    let mut report = Report::new("ingress");
+    let mut add = |what: String, unit, sample: &[f64], bar| {
+        let figures = Summary::of(sample).context("nothing was measured")?;
+        report.add(Row { what, unit, figures, bar });
+        anyhow::Ok(())
+    };
+    for (proxy, figures) in proxies.iter().zip(figures) {
+        add(format!("{}: new connections", proxy.name), Unit::PerSecond, &figures.rates, None)?;
+        add(format!("{}: CPU per 10,000 connections", proxy.name), Unit::Seconds, &figures.cpu_per_10k, None)?;
+        add(format!("{}: CPU per GiB", proxy.name), Unit::Seconds, &figures.cpu_per_gib, None)?;
+        add(format!("{}: memory per idle connection", proxy.name), Unit::Bytes, &figures.bytes_at_rest, None)?;
+    }
+    let [ours, map, rules, splice] = figures else { anyhow::bail!("four proxies are measured") };
+    // Round by round, since the machine is not the same from one to the next.
+    let ratios = |mine: &[f64], theirs: &[f64]| mine.iter().zip(theirs).map(|(a, b)| a / b).collect::<Vec<_>>();
+    let median = |sample: Vec<f64>| Summary::of(&sample).map(|summary| vec![summary.median]).unwrap_or_default();
+    for (what, sample, bar) in [
+        ("rate against HAProxy with a map (goal 1.25)", ratios(&ours.rates, &map.rates), Bar::AtLeast(1.1)),
+        ("rate against a rule per cluster (goal 1.5)", ratios(&ours.rates, &rules.rates), Bar::AtLeast(1.3)),
+        ("CPU per connection against a map (goal 0.75)", ratios(&ours.cpu_per_10k, &map.cpu_per_10k), Bar::AtMost(0.9)),
+        ("CPU per GiB against splice (goal 1.0)", ratios(&ours.cpu_per_gib, &splice.cpu_per_gib), Bar::AtMost(1.2)),
+        ("CPU per GiB against no splice", ratios(&ours.cpu_per_gib, &map.cpu_per_gib), Bar::AtMost(0.3)),
+        ("memory per idle connection (goal 0.1)", ratios(&ours.bytes_at_rest, &map.bytes_at_rest), Bar::AtMost(0.4)),
+    ] {
+        add(what.into(), Unit::Times, &median(sample), Some(bar))?;
+    }
+    report.finish()
+}
