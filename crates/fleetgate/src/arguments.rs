@@ -62,9 +62,13 @@ pub(crate) struct ServeOptions {
     /// API, metrics, /healthz and /readyz; all but the last two for this machine alone
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
-    /// Load balancers that send an outer PROXY header (not there yet: ignored)
+    /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
+    /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<Cidr>,
+    /// Keep connections whose client is not among its cluster's allowedSources any more
+    #[arg(long)]
+    pub(crate) keep_disallowed: bool,
     /// How long established connections may go on after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
     pub(crate) drain: Duration,

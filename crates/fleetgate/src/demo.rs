@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::{DEFAULT_ADMIN, DemoOptions, ServeOptions};
-use crate::serve::Server;
+use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
 use crate::telemetry;
 
@@ -50,13 +50,15 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             https: None,
             agents: None,
             trusted_proxies: Vec::new(),
+            keep_disallowed: false,
             drain: DRAIN,
             log: options.log.clone(),
         };
         // The usual ports, so that commands can be typed from memory; any others where one of them is taken.
+        let signals = Signals::listen()?;
         let server = Server::start(&options(USUAL)).or_else(|_| Server::start(&options([ANY; 4])))?;
         print_commands(&server, folder.path(), &fleet);
-        server.until_told_to_stop().await
+        server.until_told_to_stop(signals).await
     })?;
     Ok(ExitCode::SUCCESS)
 }

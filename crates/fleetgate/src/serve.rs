@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use gateway::{Door, DoorKind};
 use prometheus_client::registry::Registry;
 use store::{Database, Home};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::ServeOptions;
@@ -21,12 +21,28 @@ pub(crate) fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
     telemetry::start_log(&options.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
+        let signals = Signals::listen()?;
         let server = Server::start(options)?;
-        server.until_told_to_stop().await
+        server.until_told_to_stop(signals).await
     })?;
     // Connections that a second signal did not wait for would keep their threads.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
+}
+
+/// What tells us to stop; listened for before anything is answered, so that a start that is called off ends in order.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Within a tokio runtime.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        let terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+        let interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+        Ok(Self { terminate, interrupt })
+    }
 }
 
 /// A server that answers.
@@ -85,8 +101,13 @@ impl Server {
             tokio::spawn(listeners.serve(Arc::clone(&published.index), dns_metrics, stop_dns.clone()))
         });
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
-        let doors = gateway::serve(doors, &published.snapshot, &gateway_metrics, &gateway::Settings::default())
-            .context("starting the doors")?;
+        let settings = gateway::Settings {
+            cut_disallowed: !options.keep_disallowed,
+            trusted_proxies: options.trusted_proxies.clone().into(),
+            ..gateway::Settings::default()
+        };
+        let doors =
+            gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
         let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
         let control = control.spawn()?;
 
@@ -102,9 +123,8 @@ impl Server {
         Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin })
     }
 
-    pub(crate) async fn until_told_to_stop(self) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    pub(crate) async fn until_told_to_stop(self, signals: Signals) -> anyhow::Result<()> {
+        let Signals { mut terminate, mut interrupt } = signals;
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
@@ -162,9 +182,6 @@ fn say_what_is_not_there_yet(options: &ServeOptions) {
         if address.is_some() {
             tracing::warn!("{flag} is not supported yet and listens on nothing");
         }
-    }
-    if !options.trusted_proxies.is_empty() {
-        tracing::warn!("--trusted-proxies is not supported yet: outer PROXY headers are refused");
     }
     if [options.dns, options.apiserver, options.sni, options.admin].iter().all(Option::is_none) {
         tracing::warn!("nothing to listen on: give --dns, --apiserver, --sni or --admin an address");

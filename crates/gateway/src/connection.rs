@@ -3,7 +3,7 @@
 //! A connection is a small value that its thread advances whenever one of its sockets is ready. What it needs of the
 //! snapshot it takes once, as an `Arc<Route>`: later snapshots never touch it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,9 +15,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 
 use crate::address::{ClientAddr, PeerAddr};
+use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
 use crate::doorway::Doorway;
+use crate::limits::Place;
+use crate::limits::openings::OpeningPlace;
 use crate::listen::DoorKind;
+use crate::outer_header;
 use crate::proxy_header::{self, Parsed};
 use crate::readiness::Readiness;
 use crate::refusal::Refusal;
@@ -35,8 +39,12 @@ pub(crate) struct Connection {
     upstream_readiness: Readiness,
     upstream: Option<OwnedFd>,
     peer: PeerAddr,
+    /// Whose address counts for `allowedSources`: the peer's, or the client's that a trusted proxy names.
+    source: IpAddr,
     /// When one of its sockets was last ready.
     active: Instant,
+    /// Its place among those that have not said yet where they want to go.
+    pub(crate) opening_place: Option<OpeningPlace>,
     stage: Stage,
 }
 
@@ -59,18 +67,30 @@ struct Partial {
 }
 
 struct Connecting {
-    route: Arc<Route>,
+    attempt: Attempt,
+    load: Load,
     /// What came with the opening and belongs to the stream.
     first: Vec<u8>,
-    /// How many addresses have been tried.
-    tried: usize,
     deadline: Instant,
+}
+
+/// The way to a control plane, address by address.
+struct Attempt {
+    route: Arc<Route>,
+    place: Place,
+    /// The addresses, the best first.
+    order: Order,
+    /// How many of them have been tried.
+    tried: usize,
 }
 
 struct Relaying {
     route: Arc<Route>,
     to_upstream: Direction,
     to_client: Direction,
+    /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load.
+    _place: Place,
+    _load: Load,
 }
 
 /// Where a connection wants to go.
@@ -82,7 +102,10 @@ enum Selector<'a> {
 /// What an opening said, once it is whole.
 struct Opened<'a> {
     selector: Selector<'a>,
+    /// As the node proxy names it: for the log, never believed.
     client: Option<ClientAddr>,
+    /// As a trusted proxy names it.
+    real_client: Option<ClientAddr>,
     /// How many bytes of it are ours and not the stream's.
     consumed: usize,
 }
@@ -123,7 +146,9 @@ impl Connection {
             upstream_readiness: Readiness::default(),
             upstream: None,
             peer,
+            source: peer.ip(),
             active: now,
+            opening_place: None,
             stage: Stage::Opening(None),
         }
     }
@@ -177,6 +202,7 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
+        let trusted = doorway.trusts(self.peer);
         while self.client_readiness.readable() {
             let count = match recv(&self.client, &mut *buffer, RecvFlags::empty()) {
                 Ok((0, _)) => return Err(Refusal::HungUp),
@@ -193,7 +219,7 @@ impl Connection {
             }
             let Some(pieces) = &mut partial else {
                 let mut reader = HelloReader::default();
-                if let Some(opened) = read_opening(doorway.kind, &buffer[..count], &mut reader)? {
+                if let Some(opened) = read_opening(doorway.kind, trusted, &buffer[..count], &mut reader)? {
                     return self.decide(&opened, &buffer[opened.consumed..count], doorway, tools);
                 }
                 partial = Some(Box::new(Partial { received: buffer[..count].to_vec(), reader }));
@@ -202,7 +228,7 @@ impl Connection {
             // Bounded: the readers refuse what announces more than they accept before that has come.
             pieces.received.extend_from_slice(&buffer[..count]);
             let Partial { received, reader } = &mut **pieces;
-            if let Some(opened) = read_opening(doorway.kind, received, reader)? {
+            if let Some(opened) = read_opening(doorway.kind, trusted, received, reader)? {
                 return self.decide(&opened, &received[opened.consumed..], doorway, tools);
             }
         }
@@ -218,29 +244,36 @@ impl Connection {
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
         let route = find_route(&doorway.snapshot.load(), &opened.selector)?;
-        // The real peer, never what a header says: anybody can write one.
-        if !route.admits(self.peer.ip()) {
-            return Err(Refusal::SourceNotAllowed { peer: self.peer, cluster: route.cluster.clone() });
+        // The real peer, or who a trusted proxy says it speaks for; never what any other header says.
+        if let Some(client) = opened.real_client {
+            self.source = client.0.ip();
+        }
+        if !route.admits(self.source) {
+            return Err(Refusal::SourceNotAllowed { client: self.source, cluster: route.cluster.clone() });
         }
         let door = doorway.kind.label();
-        let (peer, client) = (self.peer, opened.client.map(tracing::field::display));
+        let client = opened.real_client.or(opened.client).map(tracing::field::display);
+        let peer = self.peer;
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
-        self.connect(route, first, 0, Errno::HOSTUNREACH, doorway, tools)
+        let place = doorway.admissions.admit(&route, tools.now)?;
+        let order = doorway.upstreams.order(&route, tools.now);
+        self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
 
-    /// Tries the addresses from the one after `tried` on, each in its own time.
+    /// Tries the addresses that are left, each in its own time.
     fn connect(
         &mut self,
-        route: Arc<Route>,
+        mut attempt: Attempt,
         first: &[u8],
-        mut tried: usize,
         mut failure: Errno,
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        while let Some(&address) = route.upstreams.get(tried) {
-            tried += 1;
-            let begun = upstream::begin_connect(address).and_then(|upstream| {
+        while let Some(address) = attempt.order.get(attempt.tried).cloned() {
+            attempt.tried += 1;
+            // Counted before it is there, so that those who choose at the same moment see each other.
+            let load = address.attempt();
+            let begun = upstream::begin_connect(address.address()).and_then(|upstream| {
                 tools.register(&upstream, self.token, Side::Upstream)?;
                 Ok(upstream)
             });
@@ -254,26 +287,27 @@ impl Connection {
                 (Ok(upstream), Ok(count)) => {
                     self.upstream = Some(upstream);
                     self.upstream_readiness = Readiness::unknown();
-                    self.establish(route, &first[count..], first.len(), doorway, tools);
+                    self.establish(attempt, load, &first[count..], first.len(), doorway, tools);
                     return Ok(Step::Goes);
                 }
                 (Ok(upstream), Err(Errno::AGAIN | Errno::NOTCONN | Errno::INTR)) => {
                     self.upstream = Some(upstream);
                     self.upstream_readiness = Readiness::default();
                     let deadline = tools.connecting.add(self.token, tools.now);
-                    let connecting = Connecting { route, first: first.to_vec(), tried, deadline };
+                    let connecting = Connecting { attempt, load, first: first.to_vec(), deadline };
                     self.stage = Stage::Connecting(Box::new(connecting));
                     return Ok(Step::Waits);
                 }
-                (_, Err(error)) => {
-                    log_failure(&route, address, error);
+                (_, Err(error)) | (Err(error), Ok(_)) => {
+                    log_failure(&attempt.route, address.address(), error);
+                    load.failed(error, tools.now);
                     failure = error;
                 }
-                (Err(error), Ok(_)) => failure = error,
             }
         }
-        let last = route.upstreams.last().copied().unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
-        let (cluster, service) = (route.cluster.clone(), route.service.to_string());
+        let last = attempt.order.last().map(|address| address.address());
+        let last = last.unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
+        let (cluster, service) = (attempt.route.cluster.clone(), attempt.route.service.to_string());
         Err(Refusal::Unreachable { cluster, service, last, source: failure.into() })
     }
 
@@ -294,8 +328,8 @@ impl Connection {
         };
         match outcome {
             Ok(()) => {
-                let count = connecting.first.len();
-                self.establish(connecting.route, &connecting.first, count, doorway, tools);
+                let Connecting { attempt, load, first, .. } = *connecting;
+                self.establish(attempt, load, &first, first.len(), doorway, tools);
                 Ok(Step::Goes)
             }
             Err(error) => self.try_next_address(*connecting, error, doorway, tools),
@@ -309,24 +343,39 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        let Connecting { route, first, tried, .. } = connecting;
-        log_failure(&route, route.upstreams[tried - 1], error);
+        let Connecting { attempt, load, first, .. } = connecting;
+        log_failure(&attempt.route, load.state().address(), error);
+        load.failed(error, tools.now);
         self.upstream = None;
-        self.connect(route, &first, tried, error, doorway, tools)
+        self.connect(attempt, &first, error, doorway, tools)
     }
 
     /// `unsent` is what is left of the `first` bytes of the stream.
-    fn establish(&mut self, route: Arc<Route>, unsent: &[u8], first: usize, doorway: &Doorway, tools: &mut Tools) {
+    fn establish(
+        &mut self,
+        attempt: Attempt,
+        load: Load,
+        unsent: &[u8],
+        first: usize,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) {
+        load.connected();
         doorway.metrics.established();
         tools.carried[usize::from(self.door)].to_upstream += first as u64;
         tools.lasting.add(self.token, tools.now);
-        let to_upstream = Direction::holding(unsent.to_vec());
-        self.stage = Stage::Relaying(Relaying { route, to_upstream, to_client: Direction::default() });
+        self.stage = Stage::Relaying(Relaying {
+            route: attempt.route,
+            to_upstream: Direction::holding(unsent.to_vec()),
+            to_client: Direction::default(),
+            _place: attempt.place,
+            _load: load,
+        });
     }
 
     fn relay(&mut self, mut relaying: Relaying, doorway: &Doorway, tools: &mut Tools) -> Next {
         let Some(upstream) = &self.upstream else { return Next::End };
-        let Relaying { route, to_upstream, to_client } = &mut relaying;
+        let Relaying { route, to_upstream, to_client, .. } = &mut relaying;
         let carried = &mut tools.carried[usize::from(self.door)];
         let mut lent = Lent { buffer: &mut tools.buffer, pipes: &mut tools.pipes, carried: &mut carried.to_upstream };
         let (client_side, upstream_side) = (&mut self.client_readiness, &mut self.upstream_readiness);
@@ -451,7 +500,7 @@ impl Connection {
         let routes = snapshot.cluster(&route.cluster).map_or(&[][..], |part| &part.routes);
         let current = routes.iter().map(|(_, current)| current).find(|current| current.service == route.service);
         match current {
-            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.peer.ip()) => {
+            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.source) => {
                 doorway.metrics.cut.inc();
                 let (door, peer) = (doorway.kind.label(), self.peer);
                 tracing::info!(door, %peer, cluster = %route.cluster, "cut: not among the allowed sources any more");
@@ -462,8 +511,22 @@ impl Connection {
     }
 }
 
-/// `None` while more has to come.
+/// `None` while more has to come. A trusted proxy speaks first, with a header of its own.
 fn read_opening<'a>(
+    kind: DoorKind,
+    trusted: bool,
+    received: &'a [u8],
+    reader: &mut HelloReader,
+) -> Result<Option<Opened<'a>>, Refusal> {
+    if !trusted {
+        return read_selector(kind, received, reader);
+    }
+    let outer_header::Parsed::Complete { client, length } = outer_header::parse(received)? else { return Ok(None) };
+    let opened = read_selector(kind, &received[length..], reader)?;
+    Ok(opened.map(|opened| Opened { real_client: client, consumed: length + opened.consumed, ..opened }))
+}
+
+fn read_selector<'a>(
     kind: DoorKind,
     received: &'a [u8],
     reader: &mut HelloReader,
@@ -474,7 +537,8 @@ fn read_opening<'a>(
             Parsed::Complete { header, length } => {
                 let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
                 // The header is ours alone; what came behind it is the stream.
-                Ok(Some(Opened { selector: Selector::ClusterId(id), client: header.client, consumed: length }))
+                let selector = Selector::ClusterId(id);
+                Ok(Some(Opened { selector, client: header.client, real_client: None, consumed: length }))
             }
         },
         DoorKind::ServerName => match reader.read(received)? {
@@ -482,7 +546,8 @@ fn read_opening<'a>(
             Hello::NoServerName => Err(Refusal::NoServerName),
             // The hello is the server's; all of it is passed on.
             Hello::ServerName(name) => {
-                Ok(Some(Opened { selector: Selector::ServerName(name), client: None, consumed: 0 }))
+                let selector = Selector::ServerName(name);
+                Ok(Some(Opened { selector, client: None, real_client: None, consumed: 0 }))
             }
         },
     }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
-use model::Snapshot;
+use model::{Cidr, Snapshot};
 
-use crate::listen::DoorKind;
+use crate::address::PeerAddr;
+use crate::balance::Upstreams;
+use crate::limits::Admissions;
+use crate::listen::{DoorKind, Settings};
 use crate::metrics::DoorMetrics;
 
 pub(crate) struct Doorway {
@@ -14,6 +17,11 @@ pub(crate) struct Doorway {
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) metrics: DoorMetrics,
     pub(crate) max_connections: usize,
+    trusted_proxies: Arc<[Cidr]>,
+    /// What clusters and tenants may have; the same for all doors.
+    pub(crate) admissions: Arc<Admissions>,
+    /// What is known of control planes' addresses; the same for all doors.
+    pub(crate) upstreams: Arc<Upstreams>,
     open: AtomicUsize,
 }
 
@@ -22,9 +30,19 @@ impl Doorway {
         kind: DoorKind,
         snapshot: Arc<ArcSwap<Snapshot>>,
         metrics: DoorMetrics,
-        max_connections: usize,
+        settings: &Settings,
+        admissions: &Arc<Admissions>,
+        upstreams: &Arc<Upstreams>,
     ) -> Self {
-        Self { kind, snapshot, metrics, max_connections, open: AtomicUsize::new(0) }
+        let (max_connections, trusted_proxies) = (settings.max_connections, Arc::clone(&settings.trusted_proxies));
+        let (admissions, upstreams) = (Arc::clone(admissions), Arc::clone(upstreams));
+        let open = AtomicUsize::new(0);
+        Self { kind, snapshot, metrics, max_connections, trusted_proxies, admissions, upstreams, open }
+    }
+
+    /// Whether a peer has to say first whom it speaks for, and is believed.
+    pub(crate) fn trusts(&self, peer: PeerAddr) -> bool {
+        self.trusted_proxies.iter().any(|range| range.contains(peer.ip()))
     }
 
     /// Counts a connection in, and says whether there was room. It has to leave either way.

@@ -6,13 +6,18 @@
 //! snapshot comes from.
 
 pub mod address;
+pub mod balance;
 pub mod client_hello;
 mod connection;
 mod deadlines;
 mod doorway;
+pub mod health;
+pub mod limits;
 pub mod listen;
 pub mod metrics;
+pub mod outer_header;
 mod pipes;
+pub mod proof;
 pub mod proxy_header;
 mod readiness;
 pub mod refusal;

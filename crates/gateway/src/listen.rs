@@ -10,14 +10,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use model::Snapshot;
+use model::{Cidr, Snapshot};
 use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::balance::Upstreams;
 use crate::doorway::Doorway;
+use crate::health::{CheckSettings, Checks};
+use crate::limits::Admissions;
+use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
 use crate::upstream::KEEPALIVE;
-use crate::worker::{Shutdown, Worker};
+use crate::worker::{ServedDoor, Shutdown, Worker};
 
 /// Every connection holds two descriptors, so that two full doors take the 65,536 that a process commonly may have.
 const MAX_CONNECTIONS: usize = 16 * 1024;
@@ -86,13 +90,19 @@ impl Default for Timeouts {
 }
 
 /// How the doors are served.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub timeouts: Timeouts,
     /// Per door.
     pub max_connections: usize,
     /// Whether connections end when their client is not among the allowed sources any more.
     pub cut_disallowed: bool,
+    /// Load balancers that must send a PROXY header of their own first, version 1 or 2, and are believed.
+    pub trusted_proxies: Arc<[Cidr]>,
+    /// How many may take their time to say where they want to go; trusted proxies are exempt.
+    pub openings: OpeningLimits,
+    /// How control planes with several addresses are looked after.
+    pub checks: CheckSettings,
     pub threads: usize,
 }
 
@@ -100,7 +110,15 @@ impl Default for Settings {
     /// One thread per core.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { timeouts: Timeouts::default(), max_connections: MAX_CONNECTIONS, cut_disallowed: true, threads }
+        Self {
+            timeouts: Timeouts::default(),
+            max_connections: MAX_CONNECTIONS,
+            cut_disallowed: true,
+            trusted_proxies: Arc::default(),
+            openings: OpeningLimits::default(),
+            checks: CheckSettings::default(),
+            threads,
+        }
     }
 }
 
@@ -144,6 +162,8 @@ fn listener_on(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 pub struct Serving {
     threads: Vec<JoinHandle<()>>,
     shutdown: Arc<Shutdown>,
+    /// End with it.
+    _checks: Checks,
 }
 
 /// Serves the doors from threads of their own.
@@ -158,13 +178,22 @@ pub fn serve(
         asked: AtomicBool::new(false),
         until: OnceLock::new(),
     });
-    let doors: Vec<(Arc<OwnedFd>, Arc<Doorway>)> = doors
+    let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
+    let checks = Checks::start(snapshot, &upstreams, settings.checks.clone())?;
+    let exempt = settings.trusted_proxies.iter().copied().chain(settings.openings.exempt.iter().copied()).collect();
+    let openings = OpeningLimits { exempt, ..settings.openings.clone() };
+    let doors: Vec<ServedDoor> = doors
         .into_iter()
         .map(|door| {
             tracing::info!(door = %door.kind, address = %door.address, "listening");
             let metrics = metrics.of(door.kind);
-            let doorway = Doorway::new(door.kind, Arc::clone(snapshot), metrics, settings.max_connections);
-            (Arc::new(door.listener), Arc::new(doorway))
+            let snapshot = Arc::clone(snapshot);
+            let doorway = Doorway::new(door.kind, snapshot, metrics, settings, &admissions, &upstreams);
+            ServedDoor {
+                listener: Arc::new(door.listener),
+                doorway: Arc::new(doorway),
+                openings: Arc::new(Openings::new(openings.clone())),
+            }
         })
         .collect();
     let threads = (0..settings.threads).map(|number| {
@@ -172,7 +201,7 @@ pub fn serve(
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())
     });
     let threads = threads.collect::<io::Result<_>>()?;
-    Ok(Serving { threads, shutdown })
+    Ok(Serving { threads, shutdown, _checks: checks })
 }
 
 impl Serving {

@@ -13,14 +13,16 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::address::ClientAddr;
 pub use encode::Encoder;
 
-/// Two IPv6 addresses, our longest cluster id and the longest authority and unique id together take less than 600
-/// bytes. The rest is room for what load balancers add, and still little to hold for a peer that is not known yet.
+/// Two IPv6 addresses, our longest cluster id, a proof and the longest authority and unique id together take less than
+/// 700 bytes. The rest is room for what load balancers add, and still little to hold for a peer that is not known yet.
 pub const MAX_HEADER: usize = 2048;
 
 /// The routing TLV of Fleetgate, from the range that the protocol leaves to applications.
 pub const TLV_CLUSTER_ID: u8 = 0xE0;
 /// The routing TLV of HyperShift. The protocol calls this type SSL; HyperShift's nodes send the cluster's id in it.
 pub const TLV_HYPERSHIFT_CLUSTER_ID: u8 = 0x20;
+/// What proves that the sender may select the cluster; [`crate::proof`] reads and writes its value.
+pub const TLV_PROOF: u8 = 0xE1;
 const TLV_AUTHORITY: u8 = 0x02;
 const TLV_CRC32C: u8 = 0x03;
 const TLV_UNIQUE_ID: u8 = 0x05;
@@ -49,6 +51,8 @@ pub struct Header<'a> {
     pub destination: Option<SocketAddr>,
     /// The value of the routing TLV, as it stands there.
     pub cluster_id: Option<&'a [u8]>,
+    /// The value of the proof TLV, unchecked.
+    pub proof: Option<&'a [u8]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +81,8 @@ pub enum HeaderError {
     DuplicateChecksum,
     #[error("the header selects a cluster twice")]
     DuplicateClusterId,
+    #[error("the header has two proofs")]
+    DuplicateProof,
     #[error("the authority has {0} bytes; at most 255 are allowed")]
     LongAuthority(usize),
     #[error("the unique id has {0} bytes; at most 128 are allowed")]
@@ -114,10 +120,12 @@ pub fn parse(received: &[u8]) -> Result<Parsed<'_>, HeaderError> {
         Command::Proxy => {
             let (addresses, _) = whole[FIXED_PART..].split_at(needed);
             let endpoints = family.endpoints(addresses);
+            let Ours { cluster_id, proof } = read_tlvs(whole, FIXED_PART + needed)?;
             Header {
                 client: endpoints.map(|(client, _)| ClientAddr(client)),
                 destination: endpoints.map(|(_, destination)| destination),
-                cluster_id: read_tlvs(whole, FIXED_PART + needed)?,
+                cluster_id,
+                proof,
             }
         }
     };
@@ -191,9 +199,16 @@ impl Family {
     }
 }
 
-/// Checks every TLV and returns the value of the routing one.
-fn read_tlvs(whole: &[u8], start: usize) -> Result<Option<&[u8]>, HeaderError> {
-    let mut cluster_id = None;
+/// The values of the TLVs that are meant for us.
+#[derive(Default)]
+struct Ours<'a> {
+    cluster_id: Option<&'a [u8]>,
+    proof: Option<&'a [u8]>,
+}
+
+/// Checks every TLV and returns the values of ours.
+fn read_tlvs(whole: &[u8], start: usize) -> Result<Ours<'_>, HeaderError> {
+    let mut ours = Ours::default();
     let mut checksum_at = None;
     let mut rest = &whole[start..];
     while !rest.is_empty() {
@@ -204,8 +219,9 @@ fn read_tlvs(whole: &[u8], start: usize) -> Result<Option<&[u8]>, HeaderError> {
         match kind {
             // Two selectors could mean different clusters to two readers of the same header.
             TLV_CLUSTER_ID | TLV_HYPERSHIFT_CLUSTER_ID => {
-                set_once(&mut cluster_id, value, HeaderError::DuplicateClusterId)?;
+                set_once(&mut ours.cluster_id, value, HeaderError::DuplicateClusterId)?;
             }
+            TLV_PROOF => set_once(&mut ours.proof, value, HeaderError::DuplicateProof)?,
             TLV_CRC32C if length != 4 => return Err(HeaderError::ChecksumLength(length)),
             TLV_CRC32C => {
                 set_once(&mut checksum_at, whole.len() - rest.len() - 4, HeaderError::DuplicateChecksum)?;
@@ -220,7 +236,7 @@ fn read_tlvs(whole: &[u8], start: usize) -> Result<Option<&[u8]>, HeaderError> {
         Some(at) if whole[at..at + 4] != crc32c::with_field_zeroed(whole, at).to_be_bytes() => {
             Err(HeaderError::Checksum)
         }
-        _ => Ok(cluster_id),
+        _ => Ok(ours),
     }
 }
 

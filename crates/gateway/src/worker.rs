@@ -17,6 +17,7 @@ use crate::address::PeerAddr;
 use crate::connection::{Connection, Expiry, Next};
 use crate::deadlines::Deadlines;
 use crate::doorway::Doorway;
+use crate::limits::openings::{Entered, Openings, Undecided};
 use crate::listen::Settings;
 use crate::pipes::Pipes;
 use crate::refusal::Refusal;
@@ -57,6 +58,15 @@ struct OpenDoor {
     /// Gone once no more are taken.
     listener: Option<Arc<OwnedFd>>,
     doorway: Arc<Doorway>,
+    /// This thread's share of those that have not said yet where they want to go.
+    undecided: Undecided<Token>,
+}
+
+/// A door as all threads share it.
+pub(crate) struct ServedDoor {
+    pub(crate) listener: Arc<OwnedFd>,
+    pub(crate) doorway: Arc<Doorway>,
+    pub(crate) openings: Arc<Openings>,
 }
 
 /// What a thread lends to the connection at hand.
@@ -103,19 +113,16 @@ impl Tools {
 }
 
 impl Worker {
-    pub(crate) fn new(
-        doors: &[(Arc<OwnedFd>, Arc<Doorway>)],
-        settings: &Settings,
-        shutdown: Arc<Shutdown>,
-    ) -> Result<Self, Errno> {
+    pub(crate) fn new(doors: &[ServedDoor], settings: &Settings, shutdown: Arc<Shutdown>) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &shutdown.wake, Target::Wake.encode(), EventFlags::IN)?;
         let worker = Self {
             doors: doors
                 .iter()
-                .map(|(listener, doorway)| OpenDoor {
-                    listener: Some(Arc::clone(listener)),
-                    doorway: Arc::clone(doorway),
+                .map(|door| OpenDoor {
+                    listener: Some(Arc::clone(&door.listener)),
+                    doorway: Arc::clone(&door.doorway),
+                    undecided: Undecided::new(Arc::clone(&door.openings)),
                 })
                 .collect(),
             connections: Slab::new(),
@@ -190,8 +197,12 @@ impl Worker {
     fn with(&mut self, token: Token, step: impl FnOnce(&mut Connection, &Doorway, &mut Tools) -> Next) {
         let place = self.connections.get_mut(token.index as usize);
         let Some(connection) = place.filter(|connection| connection.token == token) else { return };
-        let doorway = &self.doors[usize::from(connection.door)].doorway;
-        match step(connection, doorway, &mut self.tools) {
+        let OpenDoor { doorway, undecided, .. } = &mut self.doors[usize::from(connection.door)];
+        let next = step(connection, doorway, &mut self.tools);
+        if next == Next::End || !connection.is_opening() {
+            connection.opening_place.take().into_iter().for_each(|place| undecided.leave(place));
+        }
+        match next {
             Next::Wait => {}
             Next::Yield => self.busy.push(token),
             Next::End => {
@@ -242,10 +253,23 @@ impl Worker {
         if next == Next::Yield {
             self.busy.push(token);
         }
+        let mut displaced = None;
         if connection.is_opening() {
             self.opening.add(token, self.tools.now);
+            // Only who takes its time comes here: whose opening came along has been decided about already.
+            let place = match self.doors[door].undecided.enter(token, peer.ip()) {
+                Entered::Freely(place) => place,
+                Entered::InsteadOf { place, oldest, refusal } => {
+                    displaced = Some((oldest, refusal));
+                    place
+                }
+            };
+            connection.opening_place = Some(place);
         }
         place.insert(connection);
+        if let Some((oldest, refusal)) = displaced {
+            self.with(oldest, |connection, doorway, tools| connection.refuse(&refusal, doorway, tools));
+        }
     }
 
     fn pause_accepting(&mut self, door: usize, error: Errno) {

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{FIXED_PART, HeaderError, MAX_HEADER, SIGNATURE, TLV_CRC32C, crc32c};
+use super::{FIXED_PART, HeaderError, MAX_HEADER, SIGNATURE, TLV_CRC32C, TLV_PROOF, crc32c};
+use crate::proof;
 
 /// A header in the making.
 ///
@@ -60,6 +61,11 @@ impl Encoder {
             Err(_) => self.oversized = Some(self.buffer.len() + 3 + value.len()),
         }
         self
+    }
+
+    /// What [`proof::sign`] made for the cluster that the header selects.
+    pub fn proof(self, octets: &[u8; proof::LENGTH]) -> Self {
+        self.tlv(TLV_PROOF, octets)
     }
 
     pub fn finish(mut self) -> Result<Vec<u8>, HeaderError> {

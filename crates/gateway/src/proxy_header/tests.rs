@@ -39,6 +39,7 @@ fn hypershifts_header_is_read() {
             client: Some(ClientAddr("169.254.169.1:38984".parse().unwrap())),
             destination: Some("172.20.0.1:6443".parse().unwrap()),
             cluster_id: Some(ID),
+            proof: None,
         }
     );
 
@@ -51,6 +52,7 @@ fn hypershifts_header_is_read() {
             client: Some(ClientAddr("[fe80::1]:38984".parse().unwrap())),
             destination: Some("[fd00::1]:6443".parse().unwrap()),
             cluster_id: Some(ID),
+            proof: None,
         }
     );
 }
@@ -86,6 +88,24 @@ fn good_tails_give_the_cluster_id() {
 }
 
 #[test]
+fn the_proof_is_handed_on_as_it_came() {
+    for (what, tail, proof) in [
+        ("none", tlv(0xE0, b"c1"), None),
+        ("before the selector", [tlv(0xE1, b"any"), tlv(0xE0, b"c1")].concat(), Some(b"any".as_slice())),
+        ("behind it", [tlv(0x20, b"c1"), tlv(0xE1, b"any")].concat(), Some(b"any")),
+        ("an empty one", [tlv(0xE0, b"c1"), tlv(0xE1, b"")].concat(), Some(b"")),
+    ] {
+        let bytes = with_tail(&tail);
+        let header = complete(&bytes);
+        assert_eq!((header.cluster_id, header.proof), (Some(b"c1".as_slice()), proof), "{what}");
+    }
+    let octets = [7; crate::proof::LENGTH];
+    let (client, destination) = ("192.0.2.7:1".parse().unwrap(), "192.0.2.8:2".parse().unwrap());
+    let bytes = Encoder::proxy(client, destination).proof(&octets).finish().unwrap();
+    assert_eq!(complete(&bytes).proof, Some(octets.as_slice()));
+}
+
+#[test]
 fn bad_tails_are_refused() {
     let good = tlv(0x20, b"c1");
     for (what, tail, error) in [
@@ -95,6 +115,7 @@ fn bad_tails_are_refused() {
         ("two trailing bytes", [good.as_slice(), &[4, 0]].concat(), HeaderError::TrailingBytes(2)),
         ("same TLV twice", [good.clone(), good.clone()].concat(), HeaderError::DuplicateClusterId),
         ("one of each", [good, tlv(0xE0, b"c1")].concat(), HeaderError::DuplicateClusterId),
+        ("two proofs", [tlv(0xE1, b"a"), tlv(0xE1, b"a")].concat(), HeaderError::DuplicateProof),
         ("long authority", tlv(0x02, &[b'a'; 256]), HeaderError::LongAuthority(256)),
         ("long unique id", tlv(0x05, &[0; 129]), HeaderError::LongUniqueId(129)),
         ("short checksum", tlv(0x03, &[0; 3]), HeaderError::ChecksumLength(3)),
@@ -156,7 +177,7 @@ fn families_without_ip_addresses_still_carry_tlvs() {
     let unspecified = [signature.clone(), hex("21 00 0005 e0 0002 6331")].concat();
     let unix = [signature, hex("21 31 00dd"), vec![0; 216], hex("e0 0002 6331")].concat();
     for bytes in [unspecified, unix] {
-        assert_eq!(complete(&bytes), Header { client: None, destination: None, cluster_id: Some(b"c1") });
+        assert_eq!(complete(&bytes), Header { cluster_id: Some(b"c1"), ..Header::default() });
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
 use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
 use model::resource::{Cluster, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
@@ -35,13 +36,22 @@ pub(crate) struct Settings {
     pub(crate) timeouts: Timeouts,
     pub(crate) max_connections: usize,
     pub(crate) cut_disallowed: bool,
+    pub(crate) trusted_proxies: &'static [&'static str],
+    pub(crate) openings: OpeningLimits,
     pub(crate) drain: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let timeouts = Timeouts { opening: PATIENCE, connect: PATIENCE, ..Timeouts::default() };
-        Self { timeouts, max_connections: 1000, cut_disallowed: true, drain: PATIENCE }
+        Self {
+            timeouts,
+            max_connections: 1000,
+            cut_disallowed: true,
+            trusted_proxies: &[],
+            openings: OpeningLimits::default(),
+            drain: PATIENCE,
+        }
     }
 }
 
@@ -56,8 +66,17 @@ impl Fleet {
         let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let Settings { timeouts, max_connections, cut_disallowed, drain } = *settings;
-        let settings = gateway::Settings { timeouts, max_connections, cut_disallowed, threads: 2 };
+        let Settings { timeouts, max_connections, cut_disallowed, trusted_proxies, drain, .. } = *settings;
+        let trusted_proxies = trusted_proxies.iter().map(|range| range.parse().unwrap()).collect();
+        let settings = gateway::Settings {
+            timeouts,
+            max_connections,
+            cut_disallowed,
+            trusted_proxies,
+            openings: settings.openings.clone(),
+            threads: 2,
+            ..gateway::Settings::default()
+        };
         let serving = Some(gateway::serve(vec![door], &snapshot, &metrics, &settings).unwrap());
         Self { address, snapshot, serving, drain, registry }
     }
@@ -152,11 +171,12 @@ pub(crate) struct Member {
     pub(crate) name: &'static str,
     pub(crate) upstreams: Vec<SocketAddr>,
     pub(crate) allowed: &'static [&'static str],
+    pub(crate) limits: Limits,
 }
 
 impl Member {
     pub(crate) fn new(name: &'static str, upstream: SocketAddr) -> Self {
-        Self { name, upstreams: vec![upstream], allowed: &["0.0.0.0/0", "::/0"] }
+        Self { name, upstreams: vec![upstream], allowed: &["0.0.0.0/0", "::/0"], limits: Limits::default() }
     }
 }
 
@@ -210,7 +230,7 @@ fn cluster(member: Member) -> Cluster {
         nodes: Vec::new(),
         ingress: IngressMode::Nodes,
         allowed_sources: member.allowed.iter().map(|range| range.parse().unwrap()).collect(),
-        limits: Limits::default(),
+        limits: member.limits,
         not_yet: None,
     }
 }

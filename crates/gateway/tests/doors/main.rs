@@ -1,10 +1,9 @@
 //! The doors on loopback, with real sockets and real TLS on both sides.
+#![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
-#[cfg(test)]
 mod cluster_id;
-#[cfg(test)]
+mod fairness;
 mod fleet;
-#[cfg(test)]
 mod lifecycle;
-#[cfg(test)]
 mod server_name;
+mod trusted_proxies;
