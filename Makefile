@@ -1,6 +1,6 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-.PHONY: help run test check bench bench-plan bench-fleet
+.PHONY: help run test check bench bench-plan bench-fleet bench-ingress
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -18,7 +18,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --workspace --all-targets -- --deny warnings
 	testbed/cargo-deny --all-features check licenses bans sources
 
-bench: bench-plan bench-fleet ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -26,3 +26,8 @@ bench-plan: ## From a changed fact to the published snapshot
 bench-fleet: ## Start-up, memory and the way of a saved file, with the real binary
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin fleet
+
+bench-ingress: ## The door by cluster id side by side with HAProxy; needs two cores
+	testbed/install
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin ingress

@@ -124,7 +124,8 @@ fn haproxy_configuration(
     clusters: u32,
     backends: &[SocketAddr],
 ) -> anyhow::Result<String> {
-    let mut text = String::from("global\n  nbthread 1\n  maxconn 20000\n");
+    // Two descriptors each, of the 20,000 that a process may have on the machine this was written on.
+    let mut text = String::from("global\n  nbthread 1\n  maxconn 9700\n  maxpipes 64\n");
     if shape == Shape::Splice {
         text += "  tune.pipesize 1048576\n";
     }
@@ -138,9 +139,11 @@ fn haproxy_configuration(
             writeln!(text, "  use_backend %[fc_pp_tlv(0x20),map({})]", map.display())?;
         }
         Shape::Rules => {
+            // Fetched once: asked for anew by each rule, only the first one finds it.
+            text += "  tcp-request session set-var(sess.cluster) fc_pp_tlv(0x20)\n";
             for number in 0..clusters {
                 let name = Member(number).name();
-                writeln!(text, "  use_backend be_{name} if {{ fc_pp_tlv(0x20) -m str {name} }}")?;
+                writeln!(text, "  use_backend be_{name} if {{ var(sess.cluster) -m str {name} }}")?;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -188,7 +188,8 @@ impl Machine {
         let rustc = Command::new("rustc").arg("--version").output();
         Self {
             cpu: model.map_or("unknown CPU", |(_, model)| model.trim()).into(),
-            cores: thread::available_parallelism().map_or(1, Into::into),
+            // Not those that this process is pinned to.
+            cores: cpus.lines().filter(|line| line.starts_with("processor")).count(),
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
             rustc: rustc.map_or_else(
                 |_| "unknown rustc".into(),

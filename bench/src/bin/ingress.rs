@@ -63,7 +63,8 @@ fn main() -> anyhow::Result<()> {
     for round in 0..=arguments.rounds {
         for (proxy, figures) in proxies.iter().zip(&mut figures) {
             let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
-            let turn = measure(proxy, &headers, Duration::from_secs(arguments.seconds))?;
+            let turn = measure(proxy, &headers, Duration::from_secs(arguments.seconds));
+            let turn = turn.with_context(|| format!("measuring {}", proxy.name))?;
             // The first round warms up.
             if round > 0 {
                 figures.rates.push(turn.0);

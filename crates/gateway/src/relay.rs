@@ -14,6 +14,8 @@ use crate::readiness::Readiness;
 
 /// So many full buffers in a row make a transfer a long one.
 const FULL_READS: u8 = 4;
+/// A long transfer that brings less than this at a time is none any more: copying costs less than the calls of a pipe.
+const WORTH_A_PIPE: usize = 16 * 1024;
 /// So many steps, of up to a buffer or a pipe each, before others have their turn.
 const STEPS_PER_TURN: usize = 16;
 
@@ -85,7 +87,7 @@ impl Direction {
             if self.state == State::Ended {
                 return Ok(Flow::Ended);
             }
-            if !self.send_held(&mut to, lent)? {
+            if !self.send_held(&mut to)? {
                 return Ok(Flow::Waits);
             }
             if self.state == State::Ending {
@@ -97,8 +99,15 @@ impl Direction {
                 self.release_pipe(lent);
                 return Ok(Flow::Waits);
             }
+            self.start_pipe(lent);
             let read = match self.held.as_deref_mut() {
-                Some(Held::Pipe(pipe)) => pipe.fill(from.fd),
+                Some(Held::Pipe(pipe)) => {
+                    let moved = pipe.fill(from.fd);
+                    if moved.is_ok_and(|moved| moved < WORTH_A_PIPE) {
+                        self.full_reads = 0;
+                    }
+                    moved
+                }
                 Some(Held::Bytes { .. }) | None => self.copy(&mut from, &mut to, lent),
             };
             match read {
@@ -119,7 +128,7 @@ impl Direction {
     }
 
     /// Whether nothing is held any more.
-    fn send_held(&mut self, to: &mut Socket<'_>, lent: &mut Lent<'_>) -> Result<bool, Errno> {
+    fn send_held(&mut self, to: &mut Socket<'_>) -> Result<bool, Errno> {
         loop {
             let (empty, sent) = match self.held.as_deref_mut() {
                 None => return Ok(true),
@@ -139,7 +148,6 @@ impl Direction {
                 Ok(_) if empty => {
                     if let Some(Held::Bytes { .. }) = self.held.as_deref() {
                         self.held = None;
-                        self.start_pipe(lent);
                     }
                     return Ok(true);
                 }
@@ -169,7 +177,7 @@ impl Direction {
         let bytes = &lent.buffer[..count];
         let sent = if to.readiness.writable() { send(to.fd, bytes, SendFlags::NOSIGNAL) } else { Err(Errno::AGAIN) };
         match sent {
-            Ok(sent) if sent == count => self.start_pipe(lent),
+            Ok(sent) if sent == count => {}
             Ok(sent) => self.held = Some(Box::new(Held::Bytes { bytes: bytes[sent..].to_vec(), sent: 0 })),
             Err(Errno::AGAIN | Errno::INTR) => {
                 to.readiness.clear_writable();
@@ -180,10 +188,9 @@ impl Direction {
         Ok(count)
     }
 
-    /// A long transfer goes on through a pipe.
+    /// A long transfer goes on through a pipe, also after it has paused.
     fn start_pipe(&mut self, lent: &mut Lent<'_>) {
         if self.full_reads >= FULL_READS && self.held.is_none() {
-            self.full_reads = 0;
             self.held = lent.pipes.take().map(|pipe| Box::new(Held::Pipe(pipe)));
         }
     }
