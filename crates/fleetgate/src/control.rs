@@ -80,8 +80,7 @@ impl Control {
             tracing::error!(%error, "the last good state keeps serving");
         }
         self.plan(update.facts);
-        let refused: usize = update.refused.iter().map(|file| file.mistakes.len()).sum();
-        self.metrics.refused_files.set(i64::try_from(refused).unwrap_or(i64::MAX));
+        self.metrics.refused_files.set(i64::try_from(update.refused.len()).unwrap_or(i64::MAX));
         self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,6 +47,7 @@ pub(crate) struct Worker {
     /// Those that used up their turn.
     busy: Vec<Token>,
     accept_again_at: Option<Instant>,
+    accept_fails: bool,
     cut_disallowed: bool,
     /// When the snapshot was last compared, and which one it was.
     patrolled: Instant,
@@ -105,6 +107,20 @@ enum Target {
 }
 
 impl Tools {
+    fn new(epoll: OwnedFd, settings: &Settings, doors: usize) -> Self {
+        Self {
+            epoll,
+            buffer: vec![0; BUFFER].into(),
+            pipes: Pipes::default(),
+            connecting: Deadlines::new(settings.timeouts.connect),
+            farewell: Deadlines::new(FAREWELL),
+            lasting: Deadlines::new(LASTING),
+            idle: Deadlines::new(settings.timeouts.idle),
+            now: Instant::now(),
+            carried: (0..doors).map(|_| Carried::default()).collect(),
+        }
+    }
+
     /// Edge-triggered and for everything at once: a socket is told of once, and never again.
     pub(crate) fn register(&self, socket: &OwnedFd, token: Token, side: Side) -> Result<(), Errno> {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -130,21 +146,12 @@ impl Worker {
             opening: Deadlines::new(settings.timeouts.opening),
             busy: Vec::new(),
             accept_again_at: None,
+            accept_fails: false,
             cut_disallowed: settings.cut_disallowed,
             patrolled: Instant::now(),
             revision: 0,
             shutdown,
-            tools: Tools {
-                epoll,
-                buffer: vec![0; BUFFER].into(),
-                pipes: Pipes::default(),
-                connecting: Deadlines::new(settings.timeouts.connect),
-                farewell: Deadlines::new(FAREWELL),
-                lasting: Deadlines::new(LASTING),
-                idle: Deadlines::new(settings.timeouts.idle),
-                now: Instant::now(),
-                carried: doors.iter().map(|_| Carried::default()).collect(),
-            },
+            tools: Tools::new(epoll, settings, doors.len()),
         };
         worker.watch_doors()?;
         Ok(worker)
@@ -198,7 +205,7 @@ impl Worker {
         let place = self.connections.get_mut(token.index as usize);
         let Some(connection) = place.filter(|connection| connection.token == token) else { return };
         let OpenDoor { doorway, undecided, .. } = &mut self.doors[usize::from(connection.door)];
-        let next = step(connection, doorway, &mut self.tools);
+        let next = guarded(&mut self.tools, |tools| step(connection, doorway, tools));
         if next == Next::End || !connection.is_opening() {
             connection.opening_place.take().into_iter().for_each(|place| undecided.leave(place));
         }
@@ -217,6 +224,7 @@ impl Worker {
             let Some(listener) = &self.doors[door].listener else { return };
             match acceptfrom_with(listener.as_fd(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok((client, peer)) => {
+                    self.accept_fails = false;
                     // A TCP socket's peer has an address; one that is gone already has none, and no use either.
                     if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
                         self.enter(client, PeerAddr(peer), door);
@@ -240,11 +248,12 @@ impl Worker {
         let mut connection = Connection::new(token, door_number, client, peer, self.tools.now);
 
         let doorway = &self.doors[door].doorway;
-        let next = if doorway.enter() {
-            connection.advance(doorway, &mut self.tools)
-        } else {
-            connection.refuse(&Refusal::TooManyConnections(doorway.max_connections), doorway, &mut self.tools)
-        };
+        let next = guarded(&mut self.tools, |tools| {
+            if doorway.enter() {
+                return connection.advance(doorway, tools);
+            }
+            connection.refuse(&Refusal::TooManyConnections(doorway.max_connections), doorway, tools)
+        });
         // Most that are refused, and the shortest, are never told to the kernel at all.
         if next == Next::End || self.tools.register(connection.client(), token, Side::Client).is_err() {
             doorway.leave();
@@ -275,7 +284,10 @@ impl Worker {
     fn pause_accepting(&mut self, door: usize, error: Errno) {
         let doorway = &self.doors[door].doorway;
         doorway.metrics.accept_errors.inc();
-        tracing::warn!(door = %doorway.kind, %error, "no connection can be accepted for now");
+        // Once for all tries until one succeeds: they come twenty times a second.
+        if !std::mem::replace(&mut self.accept_fails, true) {
+            tracing::warn!(door = %doorway.kind, %error, "no connection can be accepted for now");
+        }
         for door in &self.doors {
             if let Some(listener) = &door.listener {
                 let _ = epoll::delete(&self.tools.epoll, listener.as_fd());
@@ -383,6 +395,18 @@ impl Worker {
     }
 }
 
+/// A mistake of ours that one connection brings to light ends that connection, not the thread with everybody else's.
+fn guarded(tools: &mut Tools, step: impl FnOnce(&mut Tools) -> Next) -> Next {
+    catch_unwind(AssertUnwindSafe(|| step(tools))).unwrap_or_else(|_| {
+        tracing::error!("a connection was ended by a mistake in this program; please report it");
+        // It may have been lent to the step that broke.
+        if tools.buffer.is_empty() {
+            tools.buffer = vec![0; BUFFER].into();
+        }
+        Next::End
+    })
+}
+
 impl Target {
     const WAKE: u64 = u64::MAX;
     const DOOR: u64 = 1 << 63;
@@ -410,5 +434,23 @@ impl Target {
             let side = if value & 1 == 0 { Side::Client } else { Side::Upstream };
             Self::Connection(Token { index: (value >> 1) as u32, generation: (value >> 33) as u32 }, side)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_panics_ends_its_connection_and_leaves_the_thread_its_buffer() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut tools = Tools::new(epoll, &Settings::default(), 1);
+        let next = guarded(&mut tools, |tools| {
+            let _lent = std::mem::take(&mut tools.buffer);
+            panic!("a mistake of ours");
+        });
+        assert_eq!(next, Next::End);
+        assert_eq!(tools.buffer.len(), BUFFER);
+        assert_eq!(guarded(&mut tools, |_| Next::Wait), Next::Wait);
     }
 }
