@@ -22,7 +22,7 @@ impl Index {
         for change in &changes.zones {
             match change {
                 ZoneChange::Withdraw { apex } => next.zones.set(&path(apex), None),
-                ZoneChange::Serve { apex, soa } => next.serve(apex, soa),
+                ZoneChange::Serve { apex, soa, .. } => next.serve(apex, soa),
             }
         }
         for change in &changes.names {

@@ -12,6 +12,7 @@ pub mod plan;
 pub mod refusal;
 pub mod resource;
 pub mod snapshot;
+pub mod zone_file;
 
 pub use fact::{Fact, FactChange, Since, Timestamp};
 pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};

@@ -14,6 +14,7 @@ use crate::name::DnsName;
 use crate::network::Cidr;
 use crate::refusal::Refusal;
 use crate::resource::Limits;
+use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -84,6 +85,8 @@ pub struct ZonePart {
     pub apex: DnsName,
     pub soa: Soa,
     pub names: Vec<NameRecords>,
+    /// Records that stand beside them.
+    pub file: Option<Arc<ZoneFile>>,
     pub authoritative: bool,
 }
 
@@ -229,8 +232,9 @@ pub struct Changes {
 pub enum ZoneChange {
     /// The zone and every name in it are gone.
     Withdraw { apex: DnsName },
-    /// A new zone, or a new SOA for one that is there.
-    Serve { apex: DnsName, soa: Soa },
+    /// A new zone, or a new SOA or zone file for one that is there. The names that the plan gives are served beside
+    /// those of the file; no name has both.
+    Serve { apex: DnsName, soa: Soa, file: Option<Arc<ZoneFile>> },
 }
 
 /// No records means that the name is gone.

@@ -35,7 +35,7 @@ pub(crate) fn changes(text: &str) -> Changes {
         .into_iter()
         .map(|(name, records)| NameChange { apex: apex_of(&name), name, records: Arc::from(records) })
         .collect();
-    let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { apex, soa }).collect();
+    let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { apex, soa, file: None }).collect();
     Changes { zones, names, ..Changes::default() }
 }
 

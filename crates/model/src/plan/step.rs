@@ -170,7 +170,8 @@ impl Step {
             part.soa.serial = next_serial(self.before.serials.get(&part.apex).copied(), self.now);
             next.serials.insert_mut(part.apex.clone(), part.soa.serial);
             if part.authoritative {
-                changes.push(ZoneChange::Serve { apex: part.apex.clone(), soa: part.soa.clone() });
+                let (apex, soa, file) = (part.apex.clone(), part.soa.clone(), part.file.clone());
+                changes.push(ZoneChange::Serve { apex, soa, file });
             }
             let object = ObjectRef::cluster_scoped(Kind::Zone, name.clone());
             let status = self.statuses.remove(&object).flatten();

@@ -131,7 +131,7 @@ fn part(zone: &Zone, serial: u32) -> ZonePart {
         expire: EXPIRE,
         minimum: zone.ttl,
     };
-    ZonePart { apex, soa, names, authoritative: zone.authoritative }
+    ZonePart { apex, soa, names, file: None, authoritative: zone.authoritative }
 }
 
 /// One set per family, sorted and without doubles, so that equal facts give equal records.

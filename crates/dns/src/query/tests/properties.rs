@@ -118,7 +118,8 @@ impl State {
     }
 
     fn changes(&self) -> Changes {
-        let zones = self.0.keys().map(|apex| ZoneChange::Serve { apex: apex.clone(), soa: soa(apex, 30, 1, 30) });
+        let zones =
+            self.0.keys().map(|apex| ZoneChange::Serve { apex: apex.clone(), soa: soa(apex, 30, 1, 30), file: None });
         let names = self.0.iter().flat_map(|(apex, names)| {
             names.iter().map(|(name, records)| NameChange {
                 apex: apex.clone(),
@@ -210,7 +211,7 @@ fn all_names() -> Vec<DnsName> {
 fn steps() -> impl Strategy<Value = Changes> {
     let apex = || prop::sample::select(APEXES.map(name).to_vec());
     let zone = prop_oneof![
-        4 => apex().prop_map(|apex| ZoneChange::Serve { soa: soa(&apex, 30, 1, 30), apex }),
+        4 => apex().prop_map(|apex| ZoneChange::Serve { soa: soa(&apex, 30, 1, 30), apex, file: None }),
         1 => apex().prop_map(|apex| ZoneChange::Withdraw { apex }),
     ];
     (vec(zone, 0..3), vec(name_change(), 0..10)).prop_map(|(zones, names)| Changes {

@@ -135,7 +135,7 @@ fn follow(served: &mut Served, changes: &Changes) {
     for change in &changes.zones {
         match change {
             ZoneChange::Withdraw { apex } => _ = served.remove(apex),
-            ZoneChange::Serve { apex, soa } => {
+            ZoneChange::Serve { apex, soa, .. } => {
                 served.entry(apex.clone()).or_insert_with(|| (soa.clone(), BTreeMap::new())).0 = soa.clone();
             }
         }

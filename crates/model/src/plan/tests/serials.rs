@@ -53,7 +53,7 @@ fn assert_told(fleet: &Fleet, rises: &[(&str, u32)]) {
         let apex = &fleet.planned.snapshot.zone(&zone.parse().unwrap()).unwrap().apex;
         let mut steps = fleet.planned.changes.zones.iter();
         let served = steps.any(
-            |change| matches!(change, ZoneChange::Serve { apex: told, soa } if told == apex && soa.serial == serial),
+            |change| matches!(change, ZoneChange::Serve { apex: told, soa, .. } if told == apex && soa.serial == serial),
         );
         assert_eq!(served, *rise > 0, "{zone}");
     }

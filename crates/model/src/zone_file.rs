@@ -1,0 +1,339 @@
+//! The records of a master file, flat: a million names cost little more than their octets.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::name::DnsName;
+use crate::snapshot::Soa;
+
+/// RFC 1035 3.2.2 and RFC 6672 2.1.
+const CNAME: u16 = 5;
+const DNAME: u16 = 39;
+
+/// All records of one zone but its SOA, checked against each other. Names are in lower case.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ZoneFile {
+    apex: DnsName,
+    soa: Option<Soa>,
+    /// By name, octet by octet, and then by type.
+    sets: Vec<SetEntry>,
+    /// Names in wire form; record data behind its length in two octets.
+    octets: Vec<u8>,
+}
+
+/// The records of one name and type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SetEntry {
+    name: u32,
+    data: u32,
+    ttl: u32,
+    rtype: u16,
+    count: u16,
+}
+
+/// A name that has records.
+#[derive(Debug, Clone)]
+pub struct FileName<'a> {
+    /// In wire form and lower case.
+    pub wire: &'a [u8],
+    /// The numbers of its sets, for [`ZoneFile::set`].
+    pub sets: Range<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct FileSet<'a> {
+    pub rtype: u16,
+    pub ttl: u32,
+    pub count: u16,
+    /// Each record's data in wire form, uncompressed, behind its length in two octets.
+    pub data: &'a [u8],
+}
+
+impl ZoneFile {
+    pub fn apex(&self) -> &DnsName {
+        &self.apex
+    }
+
+    pub fn soa(&self) -> Option<&Soa> {
+        self.soa.as_ref()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// Every name that has records, in the order of their octets.
+    pub fn names(&self) -> impl Iterator<Item = FileName<'_>> {
+        let mut first = 0;
+        self.sets.chunk_by(|left, right| left.name == right.name).map(move |sets| {
+            // As many as there are sets, which `finish` bounds.
+            #[allow(clippy::cast_possible_truncation)]
+            let numbers = first..first + sets.len() as u32;
+            first = numbers.end;
+            FileName { wire: name_at(&self.octets, sets[0].name), sets: numbers }
+        })
+    }
+
+    /// By a number that [`ZoneFile::names`] gave.
+    pub fn set(&self, number: u32) -> FileSet<'_> {
+        let entry = self.sets[number as usize];
+        let (start, mut end) = (entry.data as usize, entry.data as usize);
+        for _ in 0..entry.count {
+            end += 2 + usize::from(u16::from_be_bytes([self.octets[end], self.octets[end + 1]]));
+        }
+        FileSet { rtype: entry.rtype, ttl: entry.ttl, count: entry.count, data: &self.octets[start..end] }
+    }
+
+    /// The numbers of the sets that a name has.
+    pub fn sets_of(&self, name: &DnsName) -> Range<u32> {
+        let wire = name.as_wire();
+        let first = self.sets.partition_point(|entry| name_at(&self.octets, entry.name) < wire);
+        let count = self.sets[first..].partition_point(|entry| name_at(&self.octets, entry.name) == wire);
+        #[allow(clippy::cast_possible_truncation)]
+        let numbers = first as u32..(first + count) as u32;
+        numbers
+    }
+
+    pub fn has(&self, name: &DnsName, rtype: u16) -> bool {
+        self.sets_of(name).any(|number| self.sets[number as usize].rtype == rtype)
+    }
+}
+
+impl<'a> FileSet<'a> {
+    pub fn records(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.data;
+        std::iter::from_fn(move || {
+            let (length, behind) = rest.split_first_chunk()?;
+            let (record, behind) = behind.split_at(u16::from_be_bytes(*length).into());
+            rest = behind;
+            Some(record)
+        })
+    }
+}
+
+impl fmt::Debug for ZoneFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ZoneFile({}, {} sets)", self.apex, self.sets.len())
+    }
+}
+
+/// Collects records as they come in the file.
+#[derive(Debug)]
+pub struct Builder {
+    apex: DnsName,
+    soa: Option<Soa>,
+    records: Vec<Record>,
+    octets: Vec<u8>,
+    last_name: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    name: u32,
+    data: u32,
+    ttl: u32,
+    rtype: u16,
+}
+
+/// What is wrong with one record, in itself or beside the others.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    #[error("{name} lies outside of the zone {apex}")]
+    OutsideZone { name: DnsName, apex: DnsName },
+    #[error("a second SOA record")]
+    SecondSoa,
+    #[error("the SOA record stands at {0} instead of the apex")]
+    SoaBelowApex(DnsName),
+    #[error("{0} has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing else")]
+    CnameAndOthers(DnsName),
+    #[error("{0} has several DNAME records; RFC 6672 2.4 allows one")]
+    SeveralDnames(DnsName),
+    #[error("{0} has more than {MAX_RECORDS} records of one type")]
+    TooManyRecords(DnsName),
+    #[error("the zone file is larger than 4 GiB")]
+    TooLarge,
+}
+
+/// An answer carries as many in 64 KiB at most.
+const MAX_RECORDS: usize = 4096;
+
+impl Builder {
+    pub fn new(apex: DnsName) -> Self {
+        Self { apex, soa: None, records: Vec::new(), octets: Vec::new(), last_name: None }
+    }
+
+    pub fn set_soa(&mut self, owner: &DnsName, soa: Soa) -> Result<(), RecordError> {
+        if *owner != self.apex {
+            return Err(RecordError::SoaBelowApex(owner.clone()));
+        }
+        if self.soa.replace(soa).is_some() { Err(RecordError::SecondSoa) } else { Ok(()) }
+    }
+
+    /// `data` is in wire form, its names uncompressed.
+    pub fn push(&mut self, name: &DnsName, rtype: u16, ttl: u32, data: &[u8]) -> Result<(), RecordError> {
+        if !name.is_at_or_under(&self.apex) {
+            return Err(RecordError::OutsideZone { name: name.clone(), apex: self.apex.clone() });
+        }
+        let wire = name.as_wire();
+        let name = match self.last_name.filter(|at| name_at(&self.octets, *at) == wire) {
+            Some(at) => at,
+            None => self.put(|octets| octets.extend_from_slice(wire))?,
+        };
+        self.last_name = Some(name);
+        let length = u16::try_from(data.len()).map_err(|_| RecordError::TooLarge)?;
+        let data = self.put(|octets| {
+            octets.extend_from_slice(&length.to_be_bytes());
+            octets.extend_from_slice(data);
+        })?;
+        self.records.push(Record { name, data, ttl, rtype });
+        Ok(())
+    }
+
+    fn put(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u32, RecordError> {
+        let at = u32::try_from(self.octets.len()).map_err(|_| RecordError::TooLarge)?;
+        write(&mut self.octets);
+        Ok(at)
+    }
+
+    /// Sorts what was collected and checks it against each other. The error tells which record it is about, by its
+    /// number among those that were pushed.
+    pub fn finish(self) -> Result<ZoneFile, (usize, RecordError)> {
+        let Self { apex, soa, records, octets: unsorted, .. } = self;
+        let mut order: Vec<u32> = (0..).take(records.len()).collect();
+        let key = |number: u32| {
+            let record = records[number as usize];
+            (name_at(&unsorted, record.name), record.rtype, data_at(&unsorted, record.data))
+        };
+        order.sort_by(|left, right| key(*left).cmp(&key(*right)));
+        // RFC 2181 5: a set holds no record twice.
+        order.dedup_by(|left, right| key(*left) == key(*right));
+
+        let mut file = ZoneFile { apex, soa, sets: Vec::new(), octets: Vec::with_capacity(unsorted.len()) };
+        for of_name in order.chunk_by(|left, right| key(*left).0 == key(*right).0) {
+            file.take(of_name, &records, &unsorted).map_err(|(number, problem)| {
+                let name = DnsName::from_wire(key(number).0).unwrap_or_else(|_| file.apex.clone());
+                (number as usize, problem(name))
+            })?;
+        }
+        file.sets.shrink_to_fit();
+        file.octets.shrink_to_fit();
+        Ok(file)
+    }
+}
+
+/// The number of the record that is wrong, and what is wrong with its name.
+type Wrong = (u32, fn(DnsName) -> RecordError);
+
+impl ZoneFile {
+    /// The records of one name, in the order of their types.
+    fn take(&mut self, of_name: &[u32], records: &[Record], unsorted: &[u8]) -> Result<(), Wrong> {
+        let at = |number: u32| records[number as usize];
+        // No longer than what was collected, which `Builder::put` bounds.
+        #[allow(clippy::cast_possible_truncation)]
+        let name = self.octets.len() as u32;
+        self.octets.extend_from_slice(name_at(unsorted, at(of_name[0]).name));
+        for of_type in of_name.chunk_by(|left, right| at(*left).rtype == at(*right).rtype) {
+            let (last, rtype) = (of_type[of_type.len() - 1], at(of_type[0]).rtype);
+            match rtype {
+                CNAME if of_name.len() > 1 => return Err((last, RecordError::CnameAndOthers)),
+                DNAME if of_type.len() > 1 => return Err((last, RecordError::SeveralDnames)),
+                _ if of_type.len() > MAX_RECORDS => return Err((last, RecordError::TooManyRecords)),
+                _ => {}
+            }
+            #[allow(clippy::cast_possible_truncation)]
+            let (data, count) = (self.octets.len() as u32, of_type.len() as u16);
+            // RFC 2181 5.2: a set has one TTL. Where the file gives several, the shortest promise is kept.
+            let ttl = of_type.iter().map(|number| at(*number).ttl).min().unwrap_or_default();
+            for number in of_type {
+                let octets = data_at(unsorted, at(*number).data);
+                #[allow(clippy::cast_possible_truncation)]
+                self.octets.extend_from_slice(&(octets.len() as u16).to_be_bytes());
+                self.octets.extend_from_slice(octets);
+            }
+            self.sets.push(SetEntry { name, data, ttl, rtype, count });
+        }
+        Ok(())
+    }
+}
+
+fn data_at(octets: &[u8], at: u32) -> &[u8] {
+    let at = at as usize;
+    let length = usize::from(u16::from_be_bytes([octets[at], octets[at + 1]]));
+    &octets[at + 2..at + 2 + length]
+}
+
+/// Its length follows from its labels.
+fn name_at(octets: &[u8], at: u32) -> &[u8] {
+    let name = &octets[at as usize..];
+    let mut end = 0;
+    while name[end] != 0 {
+        end += 1 + usize::from(name[end]);
+    }
+    &name[..=end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> DnsName {
+        DnsName::parse(text).unwrap()
+    }
+
+    fn file(records: &[(&str, u16, u32, &[u8])]) -> Result<ZoneFile, (usize, RecordError)> {
+        let mut builder = Builder::new(name("z.test"));
+        for (number, (owner, rtype, ttl, data)) in records.iter().enumerate() {
+            builder.push(&name(owner), *rtype, *ttl, data).map_err(|error| (number, error))?;
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn records_are_found_by_name_whatever_order_they_came_in() {
+        let file = file(&[
+            ("b.z.test", 1, 300, &[1, 1, 1, 1]),
+            ("a.z.test", 16, 60, b"\x01t"),
+            ("b.z.test", 28, 300, &[0; 16]),
+            ("z.test", 2, 60, b"\x02ns\0"),
+            ("b.z.test", 1, 200, &[2, 2, 2, 2]),
+            ("b.z.test", 1, 300, &[1, 1, 1, 1]),
+        ])
+        .unwrap();
+        let at_b: Vec<_> = file.sets_of(&name("b.z.test")).map(|number| file.set(number)).collect();
+        assert_eq!(
+            at_b.iter().map(|set| (set.rtype, set.ttl, set.count)).collect::<Vec<_>>(),
+            [(1, 200, 2), (28, 300, 1)]
+        );
+        assert_eq!(at_b[0].records().collect::<Vec<_>>(), [[1, 1, 1, 1], [2, 2, 2, 2]]);
+        assert!(file.has(&name("z.test"), 2) && !file.has(&name("z.test"), 1));
+        assert!(file.sets_of(&name("c.z.test")).is_empty());
+        let names: Vec<_> =
+            file.names().map(|name| (DnsName::from_wire(name.wire).unwrap().to_string(), name.sets.len())).collect();
+        assert_eq!(names, [("a.z.test".into(), 1), ("b.z.test".into(), 2), ("z.test".into(), 1)]);
+    }
+
+    #[test]
+    fn records_that_cannot_stand_together_are_refused() {
+        let a: &[u8] = &[1, 1, 1, 1];
+        for (records, number, error) in [
+            (vec![("x.other", 1, 1, a)], 0, RecordError::OutsideZone { name: name("x.other"), apex: name("z.test") }),
+            (
+                vec![("a.z.test", 5, 1, &b"\0"[..]), ("a.z.test", 1, 1, a)],
+                0,
+                RecordError::CnameAndOthers(name("a.z.test")),
+            ),
+            (
+                vec![("a.z.test", 5, 1, &b"\0"[..]), ("a.z.test", 5, 1, &b"\x01a\0"[..])],
+                1,
+                RecordError::CnameAndOthers(name("a.z.test")),
+            ),
+            (
+                vec![("a.z.test", 39, 1, &b"\0"[..]), ("a.z.test", 39, 1, &b"\x01a\0"[..])],
+                1,
+                RecordError::SeveralDnames(name("a.z.test")),
+            ),
+        ] {
+            assert_eq!(file(&records).unwrap_err(), (number, error));
+        }
+    }
+}
