@@ -61,7 +61,8 @@ spec:
     /// What its manifest means.
     pub fn cluster(self, api_server: SocketAddr) -> Cluster {
         let text = self.manifest(api_server);
-        let read = manifest::read(&Document { first_line: 1, text: &text }).expect("the fleet's manifests are valid");
+        let read = manifest::read(&Document { first_line: 1, text: &text }, &mut manifest::nothing_beside)
+            .expect("the fleet's manifests are valid");
         let Value::Cluster(cluster) = read.value else { panic!("a cluster's manifest is a cluster") };
         *cluster
     }
@@ -100,7 +101,7 @@ pub fn ground_facts() -> Vec<FactChange> {
     let text = ground_manifest();
     let since = Since::at(Timestamp(0));
     let fact = |document: Document<'_>| {
-        let read = manifest::read(&document).expect("the fleet's manifests are valid");
+        let read = manifest::read(&document, &mut manifest::nothing_beside).expect("the fleet's manifests are valid");
         match read.value {
             Value::Zone(value) => FactChange::Zone(read.object.name, Some(Fact { since: since.clone(), value })),
             Value::Tenant(value) => FactChange::Tenant(read.object.name, Some(Fact { since: since.clone(), value })),

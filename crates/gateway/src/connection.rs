@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use model::snapshot::Route;
 use model::{Blame, DnsName, Snapshot};
@@ -22,6 +22,7 @@ use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::DoorKind;
 use crate::outer_header;
+use crate::proof;
 use crate::proxy_header::{self, Parsed};
 use crate::readiness::Readiness;
 use crate::refusal::Refusal;
@@ -95,7 +96,11 @@ struct Relaying {
 
 /// Where a connection wants to go.
 enum Selector<'a> {
-    ClusterId(&'a [u8]),
+    ClusterId {
+        id: &'a [u8],
+        /// That it may, as the header has it.
+        proof: Option<&'a [u8]>,
+    },
     ServerName(DnsName),
 }
 
@@ -255,7 +260,12 @@ impl Connection {
         let client = opened.real_client.or(opened.client).map(tracing::field::display);
         let peer = self.peer;
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
+        let nonce = check_proof(&route, &opened.selector)?;
         let place = doorway.admissions.admit(&route, tools.now)?;
+        // Last: who was over a limit may come again with the same proof.
+        if let Some((nonce, now)) = nonce {
+            doorway.replays.take(nonce, now).map_err(|error| Refusal::spent_proof(&route.cluster, error))?;
+        }
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
@@ -537,7 +547,7 @@ fn read_selector<'a>(
             Parsed::Complete { header, length } => {
                 let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
                 // The header is ours alone; what came behind it is the stream.
-                let selector = Selector::ClusterId(id);
+                let selector = Selector::ClusterId { id, proof: header.proof };
                 Ok(Some(Opened { selector, client: header.client, real_client: None, consumed: length }))
             }
         },
@@ -555,10 +565,27 @@ fn read_selector<'a>(
 
 fn find_route(snapshot: &Snapshot, selector: &Selector<'_>) -> Result<Arc<Route>, Refusal> {
     match selector {
-        Selector::ClusterId(id) => snapshot.route_by_id(id).cloned().ok_or_else(|| Refusal::unknown_cluster_id(id)),
+        Selector::ClusterId { id, .. } => {
+            snapshot.route_by_id(id).cloned().ok_or_else(|| Refusal::unknown_cluster_id(id))
+        }
         Selector::ServerName(name) => {
             snapshot.route_by_server_name(name).cloned().ok_or_else(|| Refusal::UnknownServerName(name.clone()))
         }
+    }
+}
+
+/// A proof that comes is checked wherever there are keys to check it by, so that a wrong key is noticed before the
+/// cluster demands proofs. Server names select nothing that needs one.
+fn check_proof<'a>(route: &Route, selector: &Selector<'a>) -> Result<Option<(proof::Nonce<'a>, SystemTime)>, Refusal> {
+    let Selector::ClusterId { id, proof } = *selector else { return Ok(None) };
+    match proof {
+        None if route.proof.required => Err(Refusal::ProofMissing(route.cluster.clone())),
+        Some(octets) if route.proof.required || !route.proof.keys.is_empty() => {
+            let now = SystemTime::now();
+            let nonce = proof::check(octets, id, &route.proof.keys, now);
+            nonce.map(|nonce| Some((nonce, now))).map_err(|error| Refusal::bad_proof(&route.cluster, error))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::balance::Upstreams;
 use crate::limits::Admissions;
 use crate::listen::{DoorKind, Settings};
 use crate::metrics::DoorMetrics;
+use crate::proof::Replays;
 
 pub(crate) struct Doorway {
     pub(crate) kind: DoorKind,
@@ -22,6 +23,8 @@ pub(crate) struct Doorway {
     pub(crate) admissions: Arc<Admissions>,
     /// What is known of control planes' addresses; the same for all doors.
     pub(crate) upstreams: Arc<Upstreams>,
+    /// The proofs that were used; the same for all doors.
+    pub(crate) replays: Replays,
     open: AtomicUsize,
 }
 
@@ -33,11 +36,12 @@ impl Doorway {
         settings: &Settings,
         admissions: &Arc<Admissions>,
         upstreams: &Arc<Upstreams>,
+        replays: &Replays,
     ) -> Self {
         let (max_connections, trusted_proxies) = (settings.max_connections, Arc::clone(&settings.trusted_proxies));
         let (admissions, upstreams) = (Arc::clone(admissions), Arc::clone(upstreams));
-        let open = AtomicUsize::new(0);
-        Self { kind, snapshot, metrics, max_connections, trusted_proxies, admissions, upstreams, open }
+        let (replays, open) = (replays.clone(), AtomicUsize::new(0));
+        Self { kind, snapshot, metrics, max_connections, trusted_proxies, admissions, upstreams, replays, open }
     }
 
     /// Whether a peer has to say first whom it speaks for, and is believed.

@@ -20,6 +20,7 @@ use crate::health::{CheckSettings, Checks};
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
+use crate::proof::Replays;
 use crate::upstream::KEEPALIVE;
 use crate::worker::{ServedDoor, Shutdown, Worker};
 
@@ -179,6 +180,7 @@ pub fn serve(
         until: OnceLock::new(),
     });
     let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
+    let replays = Replays::default();
     let checks = Checks::start(snapshot, &upstreams, settings.checks.clone())?;
     let exempt = settings.trusted_proxies.iter().copied().chain(settings.openings.exempt.iter().copied()).collect();
     let openings = OpeningLimits { exempt, ..settings.openings.clone() };
@@ -188,7 +190,7 @@ pub fn serve(
             tracing::info!(door = %door.kind, address = %door.address, "listening");
             let metrics = metrics.of(door.kind);
             let snapshot = Arc::clone(snapshot);
-            let doorway = Doorway::new(door.kind, snapshot, metrics, settings, &admissions, &upstreams);
+            let doorway = Doorway::new(door.kind, snapshot, metrics, settings, &admissions, &upstreams, &replays);
             ServedDoor {
                 listener: Arc::new(door.listener),
                 doorway: Arc::new(doorway),

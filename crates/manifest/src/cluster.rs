@@ -7,11 +7,12 @@ use std::sync::Arc;
 use kube::CustomResource;
 use model::network::Coordinates;
 use model::resource::{Cluster as ModelCluster, ControlPlaneService, IngressMode, Node, Upstream};
-use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName};
+use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName, Proof, ProofKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, List};
+use crate::document::Beside;
 use crate::status::ClusterStatus;
 use crate::tenant::LimitsSpec;
 use crate::text::{Check, Namespace, Text, checked, plain};
@@ -66,7 +67,7 @@ pub struct ClusterSpec {
     #[serde(default = "default_sources")]
     pub allowed_sources: List<Text<Cidr>, 500>,
     /// The keyed selector: connections prove that they may name this cluster.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "checked")]
     pub proof: ProofSpec,
     /// How much traffic is let in to its control plane.
     #[serde(default)]
@@ -229,8 +230,14 @@ pub enum IngressModeSpec {
 /// The keyed selector: connections prove that they may name this cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.required) || !self.required || (has(self.keys) && size(self.keys) > 0)",
+        "message": "a proof that is required needs a key",
+    },
+]))]
 pub struct ProofSpec {
-    /// Refuse connections without a proof.
+    /// Refuse connections that select the cluster by its id without a proof. A proof that comes is checked in any case.
     #[serde(default, deserialize_with = "plain")]
     pub required: bool,
     /// Each is valid by itself; two are there during a rotation.
@@ -292,16 +299,38 @@ impl Check for UpstreamSpec {
     }
 }
 
+impl Check for ProofSpec {
+    fn check(&self) -> Result<(), String> {
+        if self.required && self.keys.is_empty() {
+            return Err("a proof that is required needs a key".into());
+        }
+        self.keys.iter().try_for_each(Check::check)
+    }
+}
+
 impl Check for ClusterSpec {
     fn check(&self) -> Result<(), String> {
-        self.proof.keys.iter().try_for_each(Check::check)
+        Ok(())
+    }
+}
+
+impl ProofSpec {
+    /// Keys in Secrets are left out: a folder cannot have them, and the Cluster is refused for it. The error names the
+    /// file, never what is in it.
+    pub fn read(&self, beside: Beside<'_>) -> Result<Proof, (String, String)> {
+        let files = self.keys.iter().filter_map(|key| key.file.as_ref()).map(|file| &file.0.0);
+        let keys = files.map(|path| {
+            let key = beside(path).and_then(|octets| ProofKey::parse(&octets).map_err(|error| error.to_string()));
+            key.map_err(|reason| (path.clone(), reason))
+        });
+        Ok(Proof { required: self.required, keys: keys.collect::<Result<_, _>>()? })
     }
 }
 
 impl ClusterSpec {
-    pub fn into_model(self, name: ClusterName, labels: BTreeMap<String, String>) -> ModelCluster {
-        // A proof that is demanded and not checked would be a lock that does not lock.
-        let not_yet = self.proof.required.then_some("spec.proof.required");
+    pub fn into_model(self, name: ClusterName, labels: BTreeMap<String, String>, proof: Proof) -> ModelCluster {
+        let from_hub = self.proof.keys.iter().any(|key| key.secret.is_some());
+        let not_yet = from_hub.then_some("spec.proof.keys.secret");
         let coordinates = self.location.coordinates().unwrap_or_default();
         let services = self.control_plane.services.0.into_iter();
         ModelCluster {
@@ -334,6 +363,7 @@ impl ClusterSpec {
                 IngressModeSpec::Hub => IngressMode::Hub,
             },
             allowed_sources: Arc::from(Text::list(&self.allowed_sources)),
+            proof: Arc::new(proof),
             limits: self.limits.into_model(),
             not_yet,
         }

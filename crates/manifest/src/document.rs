@@ -94,8 +94,16 @@ fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "...")
 }
 
-/// Reads one document.
-pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
+/// Gives the content of a file that a manifest names by its path, or says why it cannot be had.
+pub type Beside<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
+
+/// For documents that come alone.
+pub fn nothing_beside(_: &str) -> Result<Vec<u8>, String> {
+    Err("there are no files beside it".into())
+}
+
+/// Reads one document, and the files that it names.
+pub fn read(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
     let header = match Header::at_a_glance(document.text) {
         Some(header) => header,
         None => parse(document)?,
@@ -110,7 +118,7 @@ pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
     match kind {
         Kind::Zone => named(document, kind, |name, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
         Kind::Tenant => named(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
-        Kind::Cluster => cluster(document),
+        Kind::Cluster => cluster(document, beside),
         Kind::AddressPool => named(document, kind, |_, _: AddressPoolSpec| Value::Other),
         Kind::AddressClaim => named(document, kind, |_, _: AddressClaimSpec| Value::Other),
         Kind::FederationPolicy => named(document, kind, |_, _: FederationPolicySpec| Value::Other),
@@ -229,11 +237,12 @@ fn named<S: DeserializeOwned + Check>(
     Ok(Manifest { object, value: value(metadata.name.0, spec) })
 }
 
-fn cluster(document: &Document<'_>) -> Result<Manifest, Mistake> {
+fn cluster(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ClusterName, ClusterSpec>>(document)?;
     let object = place(document, Kind::Cluster, ObjectName::from(&metadata.name.0), metadata.namespace)?;
     let labels = metadata.labels.into_iter().map(|(key, value)| (key.0.0, value.0.0)).collect();
-    let cluster = spec.into_model(metadata.name.0, labels);
+    let proof = spec.proof.read(beside).map_err(|(path, reason)| at_path(document, &path, reason))?;
+    let cluster = spec.into_model(metadata.name.0, labels, proof);
     Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
 }
 
@@ -298,16 +307,26 @@ fn mistake(document: &Document<'_>, reason: String) -> Mistake {
     Mistake { line: first_content_line(document), column: 1, reason }
 }
 
-/// Only the path of the field is known; the first line that spells its name is most likely the one.
+/// Only the path of the field is known.
 fn unknown_field(document: &Document<'_>, path: &str) -> Mistake {
     let name = path.rsplit('.').next().unwrap_or(path);
+    where_it_says(document, name, format!("unknown field `{path}`"))
+}
+
+/// What is wrong with a file that the document names.
+fn at_path(document: &Document<'_>, path: &str, reason: impl std::fmt::Display) -> Mistake {
+    where_it_says(document, path, format!("{path}: {reason}"))
+}
+
+/// The first line that spells the text is most likely the one.
+fn where_it_says(document: &Document<'_>, text: &str, reason: String) -> Mistake {
     let found = document
         .text
         .lines()
         .enumerate()
-        .find_map(|(line, text)| Some((line, text[..text.find(name)?].chars().count())));
+        .find_map(|(line, content)| Some((line, content[..content.find(text)?].chars().count())));
     let (line, column) = found.unwrap_or_default();
-    Mistake { line: document.first_line + line, column: column + 1, reason: format!("unknown field `{path}`") }
+    Mistake { line: document.first_line + line, column: column + 1, reason }
 }
 
 /// The line that a document's content begins on, past its marker and comments.

@@ -16,4 +16,4 @@ pub mod text;
 pub mod verdict;
 pub mod zone;
 
-pub use document::{Document, Manifest, Mistake, Value, read, split};
+pub use document::{Beside, Document, Manifest, Mistake, Value, nothing_beside, read, split};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::identity::{ClusterId, ClusterName, ObjectName};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
+use crate::proof::Proof;
 
 /// A delegated DNS zone and how its clusters are named.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +82,7 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     pub ingress: IngressMode,
     pub allowed_sources: Arc<[Cidr]>,
+    pub proof: Arc<Proof>,
     pub limits: Limits,
     /// A setting that is written down but that nothing honours yet; its field.
     pub not_yet: Option<&'static str>,

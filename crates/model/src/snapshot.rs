@@ -12,6 +12,7 @@ use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
+use crate::proof::Proof;
 use crate::refusal::Refusal;
 use crate::resource::Limits;
 use crate::zone_file::ZoneFile;
@@ -148,6 +149,8 @@ pub struct Route {
     /// Never empty.
     pub upstreams: Vec<SocketAddr>,
     pub allowed_sources: Arc<[Cidr]>,
+    /// For connections that select the cluster by its id.
+    pub proof: Arc<Proof>,
     /// For all routes of the cluster together.
     pub limits: Limits,
     /// For all clusters of the tenant together.

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use model::identity::Kind;
 use model::{ObjectName, ObjectRef, Timestamp};
 use redb::backends::InMemoryBackend;
-use redb::{ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
-const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+const OBJECTS: Table = TableDefinition::new("objects");
+/// `Kind/namespace/name`, a line end and the path as its manifest gives it, to the content of that file.
+const BESIDE: Table = TableDefinition::new("beside");
 /// The form of what is stored, so that a later version knows what it has before it.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FORM: u64 = 1;
@@ -19,8 +21,12 @@ const FORM: u64 = 1;
 const CACHE: usize = 8 << 20;
 const FILE: &str = "fleetgate.redb";
 
+type Table = TableDefinition<'static, &'static str, &'static [u8]>;
+
 pub struct Database {
     inner: redb::Database,
+    /// Nobody will recall what is kept in memory, so that large files need not be kept.
+    in_memory: bool,
 }
 
 /// One object as it was last accepted.
@@ -33,6 +39,9 @@ pub struct Record {
     /// Where its document began in the file.
     pub line: usize,
     pub text: String,
+    /// The files that it names, by the path that it gives.
+    #[serde(skip)]
+    pub beside: BTreeMap<String, Vec<u8>>,
 }
 
 impl Record {
@@ -70,7 +79,7 @@ impl Database {
         })?;
         // Manifests may hold Secrets.
         restrict(&path).map_err(failed)?;
-        Self { inner }.check_form(&path)
+        Self { inner, in_memory: false }.check_form(&path)
     }
 
     /// Forgets everything when it is dropped.
@@ -78,12 +87,13 @@ impl Database {
         let path = Path::new("(memory)");
         let inner = redb::Builder::new().create_with_backend(InMemoryBackend::new());
         let inner = inner.map_err(|error| DatabaseError::Open { path: path.into(), source: Box::new(error.into()) })?;
-        Self { inner }.check_form(path)
+        Self { inner, in_memory: true }.check_form(path)
     }
 
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
+            transaction.open_table(BESIDE)?;
             let mut meta = transaction.open_table(META)?;
             let found = meta.get("form")?.map(|form| form.value());
             if found.is_none() {
@@ -97,9 +107,17 @@ impl Database {
         }
     }
 
+    /// Everything, with the files that manifests name.
     pub fn load(&self) -> Result<BTreeMap<ObjectRef, Record>, DatabaseError> {
         let mut objects = BTreeMap::new();
         self.for_each("", |object, record| _ = objects.insert(object, record))?;
+        for (key, content) in self.entries(BESIDE, "")? {
+            let (of, path) = key.split_once('\n').unwrap_or((&key, ""));
+            let object = object(of).ok_or_else(|| DatabaseError::Entry(of.into()))?;
+            if let Some(record) = objects.get_mut(&object) {
+                record.beside.insert(path.into(), content);
+            }
+        }
         Ok(objects)
     }
 
@@ -112,7 +130,8 @@ impl Database {
 
     pub fn get(&self, object: &ObjectRef) -> Result<Option<Record>, DatabaseError> {
         let key = key(object);
-        let found = self.read_with(|table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
+        let found =
+            self.read_with(OBJECTS, |table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
         found.map(|value| decode(&key, &value)).transpose()
     }
 
@@ -120,8 +139,18 @@ impl Database {
     pub fn commit(&self, changes: &[(ObjectRef, Option<Record>)]) -> Result<(), DatabaseError> {
         self.write_with(|transaction| {
             let mut table = transaction.open_table(OBJECTS)?;
+            let mut beside = transaction.open_table(BESIDE)?;
+            let none_beside = beside.is_empty()?;
             for (object, record) in changes {
                 let key = key(object);
+                if !none_beside {
+                    // All that begins with the key and a line end lies before the octet that follows it.
+                    beside.retain_in(format!("{key}\n").as_str()..format!("{key}\u{b}").as_str(), |_, _| false)?;
+                }
+                let files = record.iter().flat_map(|record| &record.beside).filter(|_| !self.in_memory);
+                for (path, content) in files {
+                    beside.insert(format!("{key}\n{path}").as_str(), content.as_slice())?;
+                }
                 match record {
                     Some(record) => {
                         let value = serde_json::to_vec(record).expect("a record is made of texts and numbers");
@@ -135,10 +164,17 @@ impl Database {
     }
 
     fn for_each(&self, prefix: &str, mut visit: impl FnMut(ObjectRef, Record)) -> Result<(), DatabaseError> {
-        let entries = self.read_with(|table| {
-            let range = table.range(prefix..)?;
+        for (key, value) in self.entries(OBJECTS, prefix)? {
+            let object = object(&key).ok_or_else(|| DatabaseError::Entry(key.clone()))?;
+            visit(object, decode(&key, &value)?);
+        }
+        Ok(())
+    }
+
+    fn entries(&self, table: Table, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+        self.read_with(table, |table| {
             let mut entries = Vec::new();
-            for entry in range {
+            for entry in table.range(prefix..)? {
                 let (key, value) = entry?;
                 if !key.value().starts_with(prefix) {
                     break;
@@ -146,19 +182,15 @@ impl Database {
                 entries.push((key.value().to_owned(), value.value().to_vec()));
             }
             Ok(entries)
-        })?;
-        for (key, value) in entries {
-            let object = object(&key).ok_or_else(|| DatabaseError::Entry(key.clone()))?;
-            visit(object, decode(&key, &value)?);
-        }
-        Ok(())
+        })
     }
 
     fn read_with<T>(
         &self,
+        table: Table,
         read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {
-        let attempt = || read(&self.inner.begin_read()?.open_table(OBJECTS)?);
+        let attempt = || read(&self.inner.begin_read()?.open_table(table)?);
         attempt().map_err(|error| DatabaseError::Read(Box::new(error)))
     }
 
@@ -213,7 +245,24 @@ mod tests {
     }
 
     fn record(text: &str) -> Record {
-        Record { since: 7, file: "a.yaml".into(), line: 3, text: text.into() }
+        Record { since: 7, file: "a.yaml".into(), line: 3, text: text.into(), beside: BTreeMap::new() }
+    }
+
+    #[test]
+    fn files_beside_a_manifest_are_kept_and_go_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |files: &[(&str, &str)]| {
+            let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec()));
+            Record { beside: files.collect(), ..record("x") }
+        };
+        let recalled = || Database::open(folder.path()).unwrap().load().unwrap();
+        let commit = |object, record| Database::open(folder.path()).unwrap().commit(&[(object, record)]).unwrap();
+        commit(zone("a"), Some(with(&[("one.zone", "1"), ("two.zone", "2")])));
+        commit(zone("ab"), Some(with(&[("one.zone", "of ab")])));
+        commit(zone("a"), Some(with(&[("two.zone", "3")])));
+        assert_eq!(recalled()[&zone("a")], with(&[("two.zone", "3")]));
+        commit(zone("a"), None);
+        assert_eq!(recalled(), BTreeMap::from([(zone("ab"), with(&[("one.zone", "of ab")]))]));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use manifest::Mistake;
 
 /// 32 MiB hold the manifests of some 50,000 clusters; a larger file is more likely a mistake than a fleet.
 pub const MAX_FILE: u64 = 32 << 20;
+/// 256 MiB hold a zone of some six million records. Manifests name such files, so that they are read whole as well.
+pub const MAX_BESIDE: u64 = 256 << 20;
 /// Deeper than any layout that people keep, and an end for folders that are mounted into themselves.
 const MAX_DEPTH: usize = 16;
 
@@ -94,6 +96,26 @@ pub fn read(path: &Path) -> Result<String, Mistake> {
     })
 }
 
+/// Where a path that a manifest gives leads to, relative to the folder: beside the manifest or below, nowhere else.
+pub fn beside(manifest: &Path, path: &str) -> Result<PathBuf, String> {
+    let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !inside || path.is_empty() {
+        return Err("the path of a file beside a manifest is relative and has no `..`".into());
+    }
+    Ok(manifest.parent().unwrap_or(Path::new("")).join(path).components().collect())
+}
+
+/// The content of a file that a manifest names, or why it cannot be had.
+pub fn read_beside(path: &Path) -> Result<Vec<u8>, String> {
+    let file = fs::File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    let mut octets = Vec::new();
+    file.take(MAX_BESIDE + 1).read_to_end(&mut octets).map_err(|error| format!("cannot be read: {error}"))?;
+    if octets.len() as u64 > MAX_BESIDE {
+        return Err(format!("the file is longer than {} MiB", MAX_BESIDE >> 20));
+    }
+    Ok(octets)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +146,19 @@ mod tests {
         assert_eq!(found, expected);
         for name in [".git/h.yaml", ".hidden.yaml", "..data/a.yaml"] {
             assert!(!is_manifest(Path::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_beside_a_manifest_stay_in_its_folder() {
+        for (manifest, path, expected) in [
+            ("a.yaml", "k.key", Some("k.key")),
+            ("sub/a.yaml", "./keys/k.key", Some("sub/keys/k.key")),
+            ("sub/a.yaml", "../k.key", None),
+            ("a.yaml", "/etc/passwd", None),
+            ("a.yaml", "", None),
+        ] {
+            assert_eq!(beside(Path::new(manifest), path).ok(), expected.map(PathBuf::from), "{path}");
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Home {
     watcher: Watcher,
     files: BTreeMap<PathBuf, FileState>,
     held: HashMap<ObjectRef, Held>,
+    /// The manifests that name a file, by that file.
+    named_by: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
     /// What could not be written to the database yet.
     unsaved: BTreeMap<ObjectRef, Option<Record>>,
     /// The latest `since` that was given: a clock that is set back makes nobody senior.
@@ -53,7 +55,12 @@ struct FileState {
     objects: BTreeSet<ObjectRef>,
     missing_since: Option<Instant>,
     mistakes: Vec<Mistake>,
+    /// The files that its documents name, as they were when it was last read.
+    beside: Beside,
 }
+
+/// Files that a manifest names, relative to the folder; `None` for one that was not there.
+type Beside = BTreeMap<PathBuf, Option<Stamp>>;
 
 /// An object that serves, and the document that it was last taken from.
 struct Held {
@@ -61,6 +68,8 @@ struct Held {
     line: usize,
     digest: u64,
     since: Timestamp,
+    /// The files that the document names.
+    beside: Beside,
 }
 
 /// What happened in the folder since the last update.
@@ -115,6 +124,7 @@ impl Home {
             database,
             files: BTreeMap::new(),
             held: HashMap::new(),
+            named_by: BTreeMap::new(),
             unsaved: BTreeMap::new(),
             latest: Timestamp::default(),
             digests: RandomState::default(),
@@ -170,7 +180,10 @@ impl Home {
     fn recall(&mut self, known: BTreeMap<ObjectRef, Record>) -> Vec<FactChange> {
         let known: Vec<(ObjectRef, Record)> = known.into_iter().collect();
         let values = parallel::map(&known, |(_, record)| {
-            manifest::read(&Document { first_line: record.line, text: &record.text }).map(|manifest| manifest.value)
+            let document = Document { first_line: record.line, text: &record.text };
+            let recall =
+                |path: &str| record.beside.get(path).cloned().ok_or_else(|| "is not in the database".to_owned());
+            manifest::read(&document, &mut { recall }).map(|manifest| manifest.value)
         });
         let mut facts = Vec::new();
         for ((object, record), value) in known.into_iter().zip(values) {
@@ -184,8 +197,11 @@ impl Home {
             self.latest = self.latest.max(record.since());
             facts.push(fact(&object, Some((record.since(), value))));
             self.files.entry(record.file.clone()).or_default().objects.insert(object.clone());
-            let digest = self.digests.hash_one(&record.text);
-            let held = Held { file: record.file.clone(), line: record.line, digest, since: record.since() };
+            // Files that it names may have changed meanwhile: such a document is read again, and has no digest that would
+            // spare it that.
+            let digest = if record.beside.is_empty() { self.digests.hash_one(&record.text) } else { 0 };
+            let (file, line, since) = (record.file.clone(), record.line, record.since());
+            let held = Held { file, line, digest, since, beside: Beside::new() };
             self.held.insert(object, held);
         }
         facts
@@ -232,7 +248,9 @@ impl Home {
 
     /// The files that have to be looked at; `None` while the folder is away, when nothing is to be concluded.
     fn candidates(&mut self, dirty: &Dirty) -> Option<BTreeSet<PathBuf>> {
-        let mut candidates = dirty.files.clone();
+        let named_by = |file: &PathBuf| self.named_by.get(file).into_iter().flatten().cloned();
+        let mut candidates: BTreeSet<PathBuf> = dirty.files.iter().flat_map(named_by).collect();
+        candidates.extend(dirty.files.iter().filter(|file| folder::is_manifest(file)).cloned());
         if dirty.all || dirty.folders.iter().any(|path| self.is_or_was_folder(path)) {
             let found = match folder::scan(&self.root) {
                 Ok(found) => found,
@@ -246,6 +264,8 @@ impl Home {
             let changed = found.iter().filter(|(file, stamp)| known(file) != Some(stamp)).map(|(file, _)| file);
             let changed = changed.filter(|file| !self.watcher.is_being_written(file));
             candidates.extend(changed.cloned());
+            let outdated = self.files.iter().filter(|(_, state)| !is_current(&self.root, &state.beside));
+            candidates.extend(outdated.map(|(file, _)| file.clone()));
             candidates.extend(self.files.keys().filter(|file| !found.contains_key(*file)).cloned());
         } else if let Err(error) = list(&self.root) {
             self.folder_error = Some(error);
@@ -255,6 +275,9 @@ impl Home {
         let pending =
             self.files.iter().filter(|(_, state)| !state.mistakes.is_empty() || state.missing_since.is_some());
         candidates.extend(pending.map(|(file, _)| file.clone()));
+        // A file that it names and that is being written brings it back once that is whole.
+        let unfinished = |state: &FileState| state.beside.keys().any(|file| self.watcher.is_being_written(file));
+        candidates.retain(|file| !self.files.get(file).is_some_and(unfinished));
         Some(candidates)
     }
 
@@ -271,8 +294,9 @@ impl Home {
         let reader = Reader { root: &self.root, files: &self.files, held: &self.held, digests: &self.digests };
         let readings = parallel::map(&candidates, |file| reader.read(file));
         let (mut taken, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        let mut named = false;
         for (file, reading) in candidates.into_iter().zip(readings) {
-            let Some((stamp, read)) = reading else {
+            let Some(Reading { stamp, beside, entries }) = reading else {
                 if let Some(state) = self.files.get_mut(&file) {
                     let missing_since = *state.missing_since.get_or_insert_with(Instant::now);
                     state.mistakes.clear();
@@ -285,12 +309,30 @@ impl Home {
             let state = self.files.entry(file.clone()).or_default();
             state.stamp = Some(stamp);
             state.missing_since = None;
-            match read {
+            if state.beside != beside {
+                named |= !state.beside.keys().eq(beside.keys());
+                state.beside = beside;
+            }
+            match entries {
                 Ok(entries) => _ = taken.insert(file, entries),
                 Err(mistakes) => refuse(&file, state, mistakes),
             }
         }
+        if named {
+            self.follow_named();
+        }
         (taken, gone)
+    }
+
+    /// Has the watcher tell of the files that manifests name.
+    fn follow_named(&mut self) {
+        self.named_by.clear();
+        for (manifest, state) in &self.files {
+            for file in state.beside.keys() {
+                self.named_by.entry(file.clone()).or_default().insert(manifest.clone());
+            }
+        }
+        self.watcher.follow(self.named_by.keys().cloned());
     }
 
     /// An object that is written down twice counts where it was first; the other file is refused.
@@ -364,12 +406,13 @@ impl Home {
     }
 
     fn hold(&mut self, file: &Path, entry: Entry, now: Timestamp, changes: &mut Changes) {
-        let Entry { object, line, digest, news } = entry;
+        let Entry { object, line, digest, beside, news } = entry;
         let old = self.held.get_mut(&object);
         let since = old.as_ref().map_or(now, |held| held.since);
         if let Some(held) = old
             && held.file == file
             && held.digest == digest
+            && news.is_none()
         {
             held.line = line;
             return;
@@ -379,11 +422,11 @@ impl Home {
         {
             state.objects.remove(&object);
         }
-        self.held.insert(object.clone(), Held { file: file.into(), line, digest, since });
+        self.held.insert(object.clone(), Held { file: file.into(), line, digest, since, beside });
         // Without news the digest was known for this very file, and the return above was taken.
-        let Some(News { value, text }) = news else { return };
+        let Some(News { value, text, beside }) = news else { return };
         changes.facts.push(fact(&object, Some((since, value))));
-        changes.records.push((object, Some(Record { since: since.0, file: file.into(), line, text })));
+        changes.records.push((object, Some(Record { since: since.0, file: file.into(), line, text, beside })));
     }
 
     fn release(&mut self, file: &Path, object: &ObjectRef, changes: &mut Changes) {
@@ -421,8 +464,14 @@ impl Home {
     }
 }
 
-/// What a file holds, or what is wrong with it.
-type Reading = Result<Vec<Entry>, Vec<Mistake>>;
+/// What reading a file gave.
+struct Reading {
+    stamp: Stamp,
+    /// The files that its documents name.
+    beside: Beside,
+    /// What it holds, or what is wrong with it.
+    entries: Result<Vec<Entry>, Vec<Mistake>>,
+}
 
 /// What reading a file needs to know, and can share between threads.
 struct Reader<'a> {
@@ -434,37 +483,69 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// `None` for a file that is not there.
-    fn read(&self, file: &Path) -> Option<(Stamp, Reading)> {
+    fn read(&self, file: &Path) -> Option<Reading> {
         let path = self.root.join(file);
         let stamp = folder::stamp(&path)?;
-        let text = folder::read(&path).map_err(|mistake| vec![mistake]);
-        Some((stamp, text.and_then(|text| self.entries(file, &text))))
+        let (beside, entries) = match folder::read(&path) {
+            Ok(text) => self.entries(file, &text),
+            Err(mistake) => (Beside::new(), Err(vec![mistake])),
+        };
+        Some(Reading { stamp, beside, entries })
     }
 
-    fn entries(&self, file: &Path, text: &str) -> Reading {
+    fn entries(&self, file: &Path, text: &str) -> (Beside, Result<Vec<Entry>, Vec<Mistake>>) {
         let objects = self.files.get(file).map(|state| &state.objects).into_iter().flatten();
         let known: HashMap<u64, &ObjectRef> = objects.map(|object| (self.held[object].digest, object)).collect();
         let documents: Vec<Document<'_>> = manifest::split(text).collect();
         let (mut entries, mut mistakes) = (Vec::with_capacity(documents.len()), Vec::new());
-        for entry in parallel::map(&documents, |document| self.entry(document, &known)) {
+        let mut named = Beside::new();
+        for (beside, entry) in parallel::map(&documents, |document| self.entry(file, document, &known)) {
+            named.extend(beside);
             match entry {
                 Ok(entry) => entries.push(entry),
                 Err(mistake) => mistakes.push(mistake),
             }
         }
         mistakes.truncate(MISTAKES_PER_FILE);
-        if mistakes.is_empty() { Ok(entries) } else { Err(mistakes) }
+        (named, if mistakes.is_empty() { Ok(entries) } else { Err(mistakes) })
     }
 
-    fn entry(&self, document: &Document<'_>, known: &HashMap<u64, &ObjectRef>) -> Result<Entry, Mistake> {
+    /// With the files that it names, which are told also when it is wrong.
+    fn entry(
+        &self,
+        file: &Path,
+        document: &Document<'_>,
+        known: &HashMap<u64, &ObjectRef>,
+    ) -> (Beside, Result<Entry, Mistake>) {
         let digest = self.digests.hash_one(document.text);
         let line = manifest::document::first_content_line(document);
-        if let Some(&object) = known.get(&digest) {
-            return Ok(Entry { object: object.clone(), line, digest, news: None });
+        if let Some(&object) = known.get(&digest)
+            && let beside = &self.held[object].beside
+            && is_current(self.root, beside)
+        {
+            let entry = Entry { object: object.clone(), line, digest, beside: beside.clone(), news: None };
+            return (beside.clone(), Ok(entry));
         }
-        let Manifest { object, value } = manifest::read(document)?;
-        Ok(Entry { object, line, digest, news: Some(News { value, text: document.text.to_owned() }) })
+        let (mut stamps, mut contents) = (Beside::new(), BTreeMap::new());
+        let read = manifest::read(document, &mut |given: &str| {
+            let file = folder::beside(file, given)?;
+            let path = self.root.join(&file);
+            // Before the content: what is written meanwhile has another one.
+            stamps.insert(file, folder::stamp(&path));
+            let content = folder::read_beside(&path)?;
+            contents.insert(given.to_owned(), content.clone());
+            Ok(content)
+        });
+        let entry = read.map(|Manifest { object, value }| {
+            let news = Some(News { value, text: document.text.to_owned(), beside: contents });
+            Entry { object, line, digest, beside: stamps.clone(), news }
+        });
+        (stamps, entry)
     }
+}
+
+fn is_current(root: &Path, beside: &Beside) -> bool {
+    beside.iter().all(|(file, stamp)| folder::stamp(&root.join(file)) == *stamp)
 }
 
 /// One object of a file that was read.
@@ -472,6 +553,7 @@ struct Entry {
     object: ObjectRef,
     line: usize,
     digest: u64,
+    beside: Beside,
     /// `None`: the document is the one that is served already.
     news: Option<News>,
 }
@@ -479,6 +561,8 @@ struct Entry {
 struct News {
     value: Value,
     text: String,
+    /// The content of the files that it names, by the path that it gives.
+    beside: BTreeMap<String, Vec<u8>>,
 }
 
 #[derive(Default)]

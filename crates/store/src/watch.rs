@@ -42,6 +42,8 @@ pub struct Watcher {
     inner: Option<notify::RecommendedWatcher>,
     /// The device and number of the folder that is being watched.
     identity: Option<(u64, u64)>,
+    /// Files that manifests name.
+    followed: BTreeSet<PathBuf>,
     /// Files that are being written, and when to stop waiting for the end.
     writing: BTreeMap<PathBuf, Instant>,
     dirty: Dirty,
@@ -56,6 +58,7 @@ impl Watcher {
             sender,
             inner: None,
             identity: None,
+            followed: BTreeSet::new(),
             writing: BTreeMap::new(),
             dirty: Dirty::default(),
         }
@@ -78,6 +81,11 @@ impl Watcher {
         inner.watch(&self.root, RecursiveMode::Recursive)?;
         self.inner = Some(inner);
         Ok(())
+    }
+
+    /// Files that are no manifests and count all the same; relative to the folder.
+    pub fn follow(&mut self, files: impl IntoIterator<Item = PathBuf>) {
+        self.followed = files.into_iter().collect();
     }
 
     /// Whether another folder is at the path now: renamed into its place, or deleted and made anew.
@@ -138,7 +146,7 @@ impl Watcher {
         };
         for path in &event.paths {
             let Ok(file) = path.strip_prefix(&self.root) else { continue };
-            if folder::is_manifest(file) {
+            if folder::is_manifest(file) || self.followed.contains(file) {
                 self.note(file, step, path);
             } else if is_swap(file) {
                 // A mounted `ConfigMap`, whose `..data` now points at new files.

@@ -18,6 +18,7 @@ fn route(count: usize) -> Route {
         service: "kube-apiserver".into(),
         upstreams: (1..=count).map(address).collect(),
         allowed_sources: [].into(),
+        proof: Arc::default(),
         limits: Limits::default(),
         tenant_limits: Limits::default(),
     }

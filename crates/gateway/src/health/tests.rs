@@ -162,6 +162,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         nodes: Vec::new(),
         ingress: IngressMode::Nodes,
         allowed_sources: [].into(),
+        proof: Arc::default(),
         limits: Limits::default(),
         not_yet: None,
     });

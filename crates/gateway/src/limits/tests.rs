@@ -19,6 +19,7 @@ fn route(cluster: &str, tenant: &str, own: &str, shared: &str) -> Route {
         service: "kube-apiserver".into(),
         upstreams: vec!["10.0.0.7:6443".parse().unwrap()],
         allowed_sources: [].into(),
+        proof: Arc::default(),
         limits: limits(own),
         tenant_limits: limits(shared),
     }

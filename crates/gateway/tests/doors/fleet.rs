@@ -10,7 +10,7 @@ use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
 use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
 use model::resource::{Cluster, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
-use model::{Fact, FactChange, Location, Planner, Since, Snapshot, Timestamp};
+use model::{Fact, FactChange, Location, Planner, Proof, Since, Snapshot, Timestamp};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -171,12 +171,14 @@ pub(crate) struct Member {
     pub(crate) name: &'static str,
     pub(crate) upstreams: Vec<SocketAddr>,
     pub(crate) allowed: &'static [&'static str],
+    pub(crate) proof: Proof,
     pub(crate) limits: Limits,
 }
 
 impl Member {
     pub(crate) fn new(name: &'static str, upstream: SocketAddr) -> Self {
-        Self { name, upstreams: vec![upstream], allowed: &["0.0.0.0/0", "::/0"], limits: Limits::default() }
+        let (allowed, proof, limits) = (&["0.0.0.0/0", "::/0"][..], Proof::default(), Limits::default());
+        Self { name, upstreams: vec![upstream], allowed, proof, limits }
     }
 }
 
@@ -230,6 +232,7 @@ fn cluster(member: Member) -> Cluster {
         nodes: Vec::new(),
         ingress: IngressMode::Nodes,
         allowed_sources: member.allowed.iter().map(|range| range.parse().unwrap()).collect(),
+        proof: Arc::new(member.proof),
         limits: member.limits,
         not_yet: None,
     }

@@ -4,6 +4,7 @@
 mod cluster_id;
 mod fairness;
 mod fleet;
+mod keyed_selector;
 mod lifecycle;
 mod server_name;
 mod trusted_proxies;

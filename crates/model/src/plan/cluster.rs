@@ -136,6 +136,7 @@ fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Ar
             service,
             upstreams: upstreams.to_vec(),
             allowed_sources: Arc::clone(&cluster.allowed_sources),
+            proof: Arc::clone(&cluster.proof),
             limits: cluster.limits,
             tenant_limits: tenant.limits,
         })

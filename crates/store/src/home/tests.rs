@@ -339,3 +339,64 @@ fn only_the_changed_document_of_a_large_file_is_read_again() {
     };
     assert_eq!(update.facts.len(), 1, "{:?}", update.facts);
 }
+
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+const NEXT_KEY: &str = "fedcba9876543210fedcba9876543210";
+
+fn keyed(path: &str) -> String {
+    cluster("c1", "one") + &format!("  proof: {{required: true, keys: [{{file: {path}}}]}}\n")
+}
+
+impl Fixture {
+    fn key(&self) -> Option<String> {
+        let route = self.snapshot().route_by_id(b"one")?;
+        Some(String::from_utf8_lossy(route.proof.keys.first()?.octets()).into_owned())
+    }
+}
+
+#[test]
+fn a_file_that_a_manifest_names_is_read_and_followed() {
+    let root = folder(&[("base.yaml", BASE)]);
+    fs::create_dir(root.path().join("c")).unwrap();
+    fs::write(root.path().join("c/c1.yaml"), keyed("c1.key")).unwrap();
+    let mut fixture = Fixture::open(root.path(), Database::in_memory().unwrap()).unwrap();
+    let [refused] = fixture.refused.as_slice() else { panic!("{:?}", fixture.refused) };
+    let mistake = &refused.mistakes[0];
+    assert!(mistake.line == 9 && mistake.reason.starts_with("c1.key: cannot be opened"), "{mistake}");
+
+    let key = root.path().join("c/c1.key");
+    fs::write(&key, KEY).unwrap();
+    fixture.until("the key is there", |fixture| fixture.key().as_deref() == Some(KEY));
+    fs::write(root.path().join("c/new"), NEXT_KEY).unwrap();
+    fs::rename(root.path().join("c/new"), &key).unwrap();
+    fixture.until("the next key counts", |fixture| fixture.key().as_deref() == Some(NEXT_KEY));
+
+    fs::write(&key, "short").unwrap();
+    fixture.until("a bad key is refused", |fixture| !fixture.refused.is_empty());
+    assert!(!format!("{:?}", fixture.refused).contains("\"short\""), "what a key file holds is not told");
+    fs::remove_file(&key).unwrap();
+    fixture.until("its absence is told", |fixture| {
+        fixture.refused.iter().any(|refused| refused.mistakes[0].reason.contains("cannot be opened"))
+    });
+    assert_eq!(fixture.key().as_deref(), Some(NEXT_KEY), "the last good one keeps serving");
+}
+
+#[test]
+fn a_file_outside_of_the_folder_is_not_read() {
+    let (_root, fixture) = start(&[("base.yaml", BASE), ("c1.yaml", &keyed("../c1.key"))]);
+    assert!(fixture.refused[0].mistakes[0].reason.contains("has no `..`"), "{:?}", fixture.refused);
+}
+
+#[test]
+fn a_named_file_is_recalled_and_compared_after_a_restart() {
+    let (root, data) =
+        (folder(&[("base.yaml", BASE), ("c1.yaml", &keyed("c1.key")), ("c1.key", KEY)]), tempfile::tempdir().unwrap());
+    let open = || Fixture::open(root.path(), Database::open(data.path()).unwrap()).unwrap();
+    assert_eq!(open().key().as_deref(), Some(KEY));
+    fs::remove_file(root.path().join("c1.key")).unwrap();
+    let fixture = open();
+    assert_eq!((fixture.key().as_deref(), fixture.refused.len()), (Some(KEY), 1));
+    drop(fixture);
+    fs::write(root.path().join("c1.key"), NEXT_KEY).unwrap();
+    assert_eq!(open().key().as_deref(), Some(NEXT_KEY));
+}

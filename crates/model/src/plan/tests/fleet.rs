@@ -238,6 +238,7 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         nodes: nodes.collect(),
         ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
         allowed_sources: [parse("0.0.0.0/0")].into(),
+        proof: Arc::default(),
         limits: settings.limits(),
         not_yet: settings.has("proof").then_some("spec.proof"),
     }

@@ -1,9 +1,7 @@
-//! The secret that a cluster's nodes share with the gateways.
+//! What a cluster's nodes share with the gateways, so that nobody else can name the cluster.
 
 use std::fmt;
 use std::sync::Arc;
-
-use ring::hmac;
 
 /// RFC 2104 3: a key shorter than the hash's output, 32 octets, weakens the HMAC. Written in hexadecimal digits that is
 /// still 128 bits of chance.
@@ -11,9 +9,18 @@ pub const MIN_KEY: usize = 32;
 /// Nothing is gained beyond 64 octets, a block of the hash; a file longer than this is another one, named by mistake.
 pub const MAX_KEY: usize = 1024;
 
-/// One key; clones share it. The octets themselves are not kept, only what HMAC derives from them.
-#[derive(Clone)]
-pub struct ProofKey(Arc<hmac::Key>);
+/// The keyed selector of one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Connections that select the cluster by its id and prove nothing are refused.
+    pub required: bool,
+    /// Each is valid by itself; two are there while one replaces the other.
+    pub keys: Vec<ProofKey>,
+}
+
+/// One key; clones share it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProofKey(Arc<[u8]>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -36,11 +43,11 @@ impl ProofKey {
         match octets.len() {
             length if length < MIN_KEY => Err(KeyError::TooShort(length)),
             length if length > MAX_KEY => Err(KeyError::TooLong(length)),
-            _ => Ok(Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, octets)))),
+            _ => Ok(Self(octets.into())),
         }
     }
 
-    pub(super) fn hmac(&self) -> &hmac::Key {
+    pub fn octets(&self) -> &[u8] {
         &self.0
     }
 }
