@@ -31,6 +31,39 @@ pub(crate) enum Command {
     Crds,
     /// Start a small fleet on loopback to look at
     Demo(DemoOptions),
+    /// What runs in a tenant cluster
+    #[command(subcommand)]
+    Agent(AgentCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Carry a node's connections to its API server through the hub's shared door
+    NodeProxy(Box<NodeProxyOptions>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeProxyOptions {
+    /// Where pods and kubelet of this node find their API server, such as 172.20.0.1:6443
+    #[arg(long, value_name = "ADDR", env = "FLEETGATE_LISTEN")]
+    pub(crate) listen: SocketAddr,
+    /// The hub's --apiserver door; may be given several times. Names are looked up again while it runs
+    #[arg(long, value_name = "HOST:PORT", required = true, value_delimiter = ',', env = "FLEETGATE_HUB")]
+    pub(crate) hub: Vec<agent::Place>,
+    /// What the hub knows this cluster by: its spec.clusterID, or its name
+    #[arg(long, value_name = "ID", env = "FLEETGATE_CLUSTER_ID")]
+    pub(crate) cluster_id: model::ClusterId,
+    /// A file with a key of the cluster: every connection proves that it holds it
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_PROOF")]
+    pub(crate) proof: Option<PathBuf>,
+    /// Metrics, /healthz and /readyz; metrics for this machine alone
+    #[arg(long, value_name = "ADDR", env = "FLEETGATE_NODE_ADMIN")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// How long established connections may go on after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Args)]

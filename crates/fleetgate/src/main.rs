@@ -5,6 +5,7 @@ mod check;
 mod control;
 mod demo;
 mod get;
+mod node_proxy;
 mod serve;
 mod stand_in;
 mod table;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use arguments::{Arguments, Command};
+use arguments::{AgentCommand, Arguments, Command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(options) => demo::run(&options),
+        Command::Agent(AgentCommand::NodeProxy(options)) => node_proxy::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");

@@ -43,6 +43,14 @@ impl Signals {
         let interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
         Ok(Self { terminate, interrupt })
     }
+
+    /// Waits for the first that comes, and says which it was.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }
 
 /// A server that answers.
@@ -123,20 +131,15 @@ impl Server {
         Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin })
     }
 
-    pub(crate) async fn until_told_to_stop(self, signals: Signals) -> anyhow::Result<()> {
-        let Signals { mut terminate, mut interrupt } = signals;
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-        }
+    pub(crate) async fn until_told_to_stop(self, mut signals: Signals) -> anyhow::Result<()> {
+        tracing::info!("{}: draining", signals.next().await);
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
         let (doors, drain) = (self.doors, self.drain);
         let drained = tokio::task::spawn_blocking(move || doors.drain(drain));
         tokio::select! {
             _ = drained => {}
-            _ = terminate.recv() => tracing::warn!("SIGTERM again: not waiting for connections"),
-            _ = interrupt.recv() => tracing::warn!("SIGINT again: not waiting for connections"),
+            signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
         }
         // Names last: who still resolves them still finds the others that serve them.
         self.stop_dns.cancel();
@@ -166,7 +169,7 @@ fn open_database(data: Option<&Path>) -> anyhow::Result<Database> {
 }
 
 /// In a thread and runtime of its own: listing a whole fleet must not hold up a query or a connection.
-fn serve_admin(
+pub(crate) fn serve_admin(
     admin: api::Admin,
     state: Arc<api::State>,
     stop: CancellationToken,

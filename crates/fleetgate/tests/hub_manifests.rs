@@ -55,6 +55,15 @@ fn examples_are_taken_by_both() {
 }
 
 #[test]
+fn the_node_proxys_daemon_set_is_taken() {
+    let Some(hub) = Hub::start() else { return };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/node-proxy/daemonset.yaml");
+    let taken = hub.apply(&file, &["--validate=strict"]).unwrap();
+    assert!(taken.contains("daemonset.apps/node-proxy"), "{taken}");
+    assert!(!taken.contains("Warning"), "{taken}");
+}
+
+#[test]
 fn wrong_manifests_are_refused_by_both() {
     let Some(hub) = Hub::start() else { return };
     let files = manifests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wrong"));

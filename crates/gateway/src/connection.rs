@@ -8,16 +8,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use model::snapshot::Route;
 use model::{Blame, DnsName, Snapshot};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, getsockname, recv, send, shutdown, sockopt};
 
 use crate::address::{ClientAddr, PeerAddr};
 use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
-use crate::doorway::Doorway;
+use crate::doorway::{Doorway, Way};
+use crate::hub::Hub;
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::DoorKind;
@@ -178,7 +180,10 @@ impl Connection {
     pub(crate) fn advance(&mut self, doorway: &Doorway, tools: &mut Tools) -> Next {
         loop {
             let step = match std::mem::replace(&mut self.stage, Stage::Between) {
-                Stage::Opening(partial) => self.open(partial, doorway, tools),
+                Stage::Opening(partial) => match &doorway.way {
+                    Way::Asked(snapshot) => self.open(partial, snapshot, doorway, tools),
+                    Way::ToHub(hub) => self.go_to_hub(hub, doorway, tools),
+                },
                 Stage::Connecting(connecting) => self.finish_connecting(connecting, doorway, tools),
                 Stage::Relaying(relaying) => return self.relay(relaying, doorway, tools),
                 Stage::Farewell => return self.say_farewell(tools),
@@ -193,9 +198,15 @@ impl Connection {
     }
 
     /// Reads the opening; usually all of it comes at once and is never copied.
-    fn open(&mut self, partial: Option<Box<Partial>>, doorway: &Doorway, tools: &mut Tools) -> Result<Step, Refusal> {
+    fn open(
+        &mut self,
+        partial: Option<Box<Partial>>,
+        snapshot: &ArcSwap<Snapshot>,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
         let mut buffer = std::mem::take(&mut tools.buffer);
-        let step = self.open_with(&mut buffer, partial, doorway, tools);
+        let step = self.open_with(&mut buffer, partial, snapshot, doorway, tools);
         tools.buffer = buffer;
         step
     }
@@ -204,6 +215,7 @@ impl Connection {
         &mut self,
         buffer: &mut [u8],
         mut partial: Option<Box<Partial>>,
+        snapshot: &ArcSwap<Snapshot>,
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
@@ -225,7 +237,7 @@ impl Connection {
             let Some(pieces) = &mut partial else {
                 let mut reader = HelloReader::default();
                 if let Some(opened) = read_opening(doorway.kind, trusted, &buffer[..count], &mut reader)? {
-                    return self.decide(&opened, &buffer[opened.consumed..count], doorway, tools);
+                    return self.decide(&opened, &buffer[opened.consumed..count], snapshot, doorway, tools);
                 }
                 partial = Some(Box::new(Partial { received: buffer[..count].to_vec(), reader }));
                 continue;
@@ -234,7 +246,7 @@ impl Connection {
             pieces.received.extend_from_slice(&buffer[..count]);
             let Partial { received, reader } = &mut **pieces;
             if let Some(opened) = read_opening(doorway.kind, trusted, received, reader)? {
-                return self.decide(&opened, &received[opened.consumed..], doorway, tools);
+                return self.decide(&opened, &received[opened.consumed..], snapshot, doorway, tools);
             }
         }
         self.stage = Stage::Opening(partial);
@@ -245,10 +257,11 @@ impl Connection {
         &mut self,
         opened: &Opened<'_>,
         first: &[u8],
+        snapshot: &ArcSwap<Snapshot>,
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        let route = find_route(&doorway.snapshot.load(), &opened.selector)?;
+        let route = find_route(&snapshot.load(), &opened.selector)?;
         // The real peer, or who a trusted proxy says it speaks for; never what any other header says.
         if let Some(client) = opened.real_client {
             self.source = client.0.ip();
@@ -270,6 +283,17 @@ impl Connection {
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
 
+    /// On a node there is nothing to ask: the header that names the cluster goes first, whatever the client says.
+    fn go_to_hub(&mut self, hub: &Hub, doorway: &Doorway, tools: &mut Tools) -> Result<Step, Refusal> {
+        let destination = getsockname(&self.client).map_err(|_| Refusal::HungUp)?;
+        let destination = SocketAddr::try_from(destination).map_err(|_| Refusal::HungUp)?;
+        let header = hub.header(self.peer, destination)?;
+        let route = hub.route();
+        let place = doorway.admissions.admit(&route, tools.now)?;
+        let order = doorway.upstreams.order(&route, tools.now);
+        self.connect(Attempt { route, place, order, tried: 0 }, &header, Errno::HOSTUNREACH, doorway, tools)
+    }
+
     /// Tries the addresses that are left, each in its own time.
     fn connect(
         &mut self,
@@ -279,7 +303,8 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        while let Some(address) = attempt.order.get(attempt.tried).cloned() {
+        while attempt.tried < attempt.order.len() * doorway.rounds {
+            let address = Arc::clone(&attempt.order[attempt.tried % attempt.order.len()]);
             attempt.tried += 1;
             // Counted before it is there, so that those who choose at the same moment see each other.
             let load = address.attempt();
@@ -309,7 +334,7 @@ impl Connection {
                     return Ok(Step::Waits);
                 }
                 (_, Err(error)) | (Err(error), Ok(_)) => {
-                    log_failure(&attempt.route, address.address(), error);
+                    note_failure(doorway, &attempt.route, address.address(), error);
                     load.failed(error, tools.now);
                     failure = error;
                 }
@@ -354,7 +379,7 @@ impl Connection {
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
         let Connecting { attempt, load, first, .. } = connecting;
-        log_failure(&attempt.route, load.state().address(), error);
+        note_failure(doorway, &attempt.route, load.state().address(), error);
         load.failed(error, tools.now);
         self.upstream = None;
         self.connect(attempt, &first, error, doorway, tools)
@@ -468,7 +493,8 @@ impl Connection {
             (Expiry::Opening, Stage::Opening(_)) => {
                 let refusal = match doorway.kind {
                     DoorKind::ClusterId => Refusal::HeaderTimeout,
-                    DoorKind::ServerName => Refusal::HelloTimeout,
+                    // A node's door waits for nothing before it connects.
+                    DoorKind::ServerName | DoorKind::Node => Refusal::HelloTimeout,
                 };
                 self.refuse(&refusal, doorway, tools)
             }
@@ -551,7 +577,8 @@ fn read_selector<'a>(
                 Ok(Some(Opened { selector, client: header.client, real_client: None, consumed: length }))
             }
         },
-        DoorKind::ServerName => match reader.read(received)? {
+        // A node's door asks nothing, and does not come here.
+        DoorKind::ServerName | DoorKind::Node => match reader.read(received)? {
             Hello::Incomplete => Ok(None),
             Hello::NoServerName => Err(Refusal::NoServerName),
             // The hello is the server's; all of it is passed on.
@@ -589,6 +616,9 @@ fn check_proof<'a>(route: &Route, selector: &Selector<'a>) -> Result<Option<(pro
     }
 }
 
-fn log_failure(route: &Route, address: SocketAddr, error: Errno) {
+fn note_failure(doorway: &Doorway, route: &Route, address: SocketAddr, error: Errno) {
+    if let Way::ToHub(hub) = &doorway.way {
+        hub.tell_trouble();
+    }
     tracing::debug!(cluster = %route.cluster, service = %route.service, %address, %error, "upstream not reached");
 }

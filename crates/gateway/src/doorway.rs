@@ -8,6 +8,7 @@ use model::{Cidr, Snapshot};
 
 use crate::address::PeerAddr;
 use crate::balance::Upstreams;
+use crate::hub::Hub;
 use crate::limits::Admissions;
 use crate::listen::{DoorKind, Settings};
 use crate::metrics::DoorMetrics;
@@ -15,9 +16,11 @@ use crate::proof::Replays;
 
 pub(crate) struct Doorway {
     pub(crate) kind: DoorKind,
-    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) way: Way,
     pub(crate) metrics: DoorMetrics,
     pub(crate) max_connections: usize,
+    /// How often all addresses of a control plane are tried.
+    pub(crate) rounds: usize,
     trusted_proxies: Arc<[Cidr]>,
     /// What clusters and tenants may have; the same for all doors.
     pub(crate) admissions: Arc<Admissions>,
@@ -28,20 +31,30 @@ pub(crate) struct Doorway {
     open: AtomicUsize,
 }
 
+/// How connections find where they go.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// They say it, and the snapshot knows the route.
+    Asked(Arc<ArcSwap<Snapshot>>),
+    /// To the hub, all of them.
+    ToHub(Arc<Hub>),
+}
+
+/// What all doors of a process share.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) admissions: Arc<Admissions>,
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) replays: Replays,
+}
+
 impl Doorway {
-    pub(crate) fn new(
-        kind: DoorKind,
-        snapshot: Arc<ArcSwap<Snapshot>>,
-        metrics: DoorMetrics,
-        settings: &Settings,
-        admissions: &Arc<Admissions>,
-        upstreams: &Arc<Upstreams>,
-        replays: &Replays,
-    ) -> Self {
-        let (max_connections, trusted_proxies) = (settings.max_connections, Arc::clone(&settings.trusted_proxies));
-        let (admissions, upstreams) = (Arc::clone(admissions), Arc::clone(upstreams));
-        let (replays, open) = (replays.clone(), AtomicUsize::new(0));
-        Self { kind, snapshot, metrics, max_connections, trusted_proxies, admissions, upstreams, replays, open }
+    pub(crate) fn new(kind: DoorKind, way: Way, metrics: DoorMetrics, settings: &Settings, common: &Common) -> Self {
+        let Settings { max_connections, rounds, .. } = *settings;
+        let trusted_proxies = Arc::clone(&settings.trusted_proxies);
+        let Common { admissions, upstreams, replays } = common.clone();
+        let open = AtomicUsize::new(0);
+        Self { kind, way, metrics, max_connections, rounds, trusted_proxies, admissions, upstreams, replays, open }
     }
 
     /// Whether a peer has to say first whom it speaks for, and is believed.

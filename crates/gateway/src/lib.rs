@@ -12,6 +12,7 @@ mod connection;
 mod deadlines;
 mod doorway;
 pub mod health;
+pub mod hub;
 pub mod limits;
 pub mod listen;
 pub mod metrics;
@@ -27,6 +28,7 @@ mod upstream;
 mod worker;
 
 pub use address::{ClientAddr, PeerAddr};
-pub use listen::{BindError, Door, DoorKind, Serving, Settings, Timeouts, serve};
+pub use hub::Hub;
+pub use listen::{BindError, Door, DoorKind, Serving, Settings, Timeouts, serve, serve_node};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

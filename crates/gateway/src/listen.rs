@@ -15,8 +15,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::balance::Upstreams;
-use crate::doorway::Doorway;
+use crate::doorway::{Common, Doorway, Way};
 use crate::health::{CheckSettings, Checks};
+use crate::hub::Hub;
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
@@ -35,6 +36,8 @@ pub enum DoorKind {
     ClusterId,
     /// From the server name of a TLS hello, which is passed on.
     ServerName,
+    /// Not at all: on a node everything goes to the hub, behind a header that names the cluster.
+    Node,
 }
 
 impl DoorKind {
@@ -43,6 +46,7 @@ impl DoorKind {
         match self {
             Self::ClusterId => "--apiserver",
             Self::ServerName => "--sni",
+            Self::Node => "--listen",
         }
     }
 
@@ -51,6 +55,7 @@ impl DoorKind {
         match self {
             Self::ClusterId => "apiserver",
             Self::ServerName => "sni",
+            Self::Node => "node",
         }
     }
 }
@@ -104,6 +109,8 @@ pub struct Settings {
     pub openings: OpeningLimits,
     /// How control planes with several addresses are looked after.
     pub checks: CheckSettings,
+    /// How often all addresses of a control plane are tried before a connection is given up.
+    pub rounds: usize,
     pub threads: usize,
 }
 
@@ -118,6 +125,7 @@ impl Default for Settings {
             trusted_proxies: Arc::default(),
             openings: OpeningLimits::default(),
             checks: CheckSettings::default(),
+            rounds: 1,
             threads,
         }
     }
@@ -164,7 +172,7 @@ pub struct Serving {
     threads: Vec<JoinHandle<()>>,
     shutdown: Arc<Shutdown>,
     /// End with it.
-    _checks: Checks,
+    _checks: Option<Checks>,
 }
 
 /// Serves the doors from threads of their own.
@@ -174,14 +182,35 @@ pub fn serve(
     metrics: &Metrics,
     settings: &Settings,
 ) -> io::Result<Serving> {
+    let common = common();
+    let checks = Checks::start(snapshot, &common.upstreams, settings.checks.clone())?;
+    start(doors, &Way::Asked(Arc::clone(snapshot)), &common, Some(checks), metrics, settings)
+}
+
+/// Serves a node's door: what comes in goes to the hub.
+pub fn serve_node(door: Door, hub: &Arc<Hub>, metrics: &Metrics, settings: &Settings) -> io::Result<Serving> {
+    // What the hub's doors are worth is seen from the connections to them: they answer nobody without a header.
+    start(vec![door], &Way::ToHub(Arc::clone(hub)), &common(), None, metrics, settings)
+}
+
+fn common() -> Common {
+    let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
+    Common { admissions, upstreams, replays: Replays::default() }
+}
+
+fn start(
+    doors: Vec<Door>,
+    way: &Way,
+    common: &Common,
+    checks: Option<Checks>,
+    metrics: &Metrics,
+    settings: &Settings,
+) -> io::Result<Serving> {
     let shutdown = Arc::new(Shutdown {
         wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         asked: AtomicBool::new(false),
         until: OnceLock::new(),
     });
-    let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
-    let replays = Replays::default();
-    let checks = Checks::start(snapshot, &upstreams, settings.checks.clone())?;
     let exempt = settings.trusted_proxies.iter().copied().chain(settings.openings.exempt.iter().copied()).collect();
     let openings = OpeningLimits { exempt, ..settings.openings.clone() };
     let doors: Vec<ServedDoor> = doors
@@ -189,8 +218,7 @@ pub fn serve(
         .map(|door| {
             tracing::info!(door = %door.kind, address = %door.address, "listening");
             let metrics = metrics.of(door.kind);
-            let snapshot = Arc::clone(snapshot);
-            let doorway = Doorway::new(door.kind, snapshot, metrics, settings, &admissions, &upstreams, &replays);
+            let doorway = Doorway::new(door.kind, way.clone(), metrics, settings, common);
             ServedDoor {
                 listener: Arc::new(door.listener),
                 doorway: Arc::new(doorway),

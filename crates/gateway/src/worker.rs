@@ -17,7 +17,7 @@ use slab::Slab;
 use crate::address::PeerAddr;
 use crate::connection::{Connection, Expiry, Next};
 use crate::deadlines::Deadlines;
-use crate::doorway::Doorway;
+use crate::doorway::{Doorway, Way};
 use crate::limits::openings::{Entered, Openings, Undecided};
 use crate::listen::Settings;
 use crate::pipes::Pipes;
@@ -339,7 +339,8 @@ impl Worker {
             return;
         }
         self.patrolled = self.tools.now;
-        let snapshot = door.doorway.snapshot.load_full();
+        let Way::Asked(snapshot) = &door.doorway.way else { return };
+        let snapshot = snapshot.load_full();
         if snapshot.revision == self.revision {
             return;
         }

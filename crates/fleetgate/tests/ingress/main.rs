@@ -1,6 +1,7 @@
 //! The shared ingress as its users meet it: the real binary between a real HAProxy, real API servers and kubectl.
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
+mod agent;
 mod credentials;
 mod fixture;
 mod kubectl;

@@ -83,12 +83,17 @@ impl Fleet {
     }
 
     pub(crate) fn serve(&self) -> Server {
+        self.serve_at("127.0.0.1:0".parse().unwrap())
+    }
+
+    /// With the door by cluster id at a certain address.
+    pub(crate) fn serve_at(&self, apiserver: SocketAddr) -> Server {
         let mut command = fleetgate();
         command.arg("serve").arg("--fleet").arg(self.folder()).arg("--data").arg(self.root.path().join("data"));
-        for door in ["--dns", "--apiserver", "--sni", "--admin"] {
+        command.args(["--apiserver", &apiserver.to_string(), "--log-format", "json"]);
+        for door in ["--dns", "--sni", "--admin"] {
             command.args([door, "127.0.0.1:0"]);
         }
-        command.args(["--log-format", "json"]);
         Server::start(&command)
     }
 
