@@ -10,7 +10,7 @@ use model::identity::Kind;
 use model::{ObjectName, ObjectRef, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{DatabaseError, Record};
+use store::{Database, DatabaseError, Record};
 
 use crate::state::State;
 
@@ -53,7 +53,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Value>, Failure> {
     let kind = find_kind(&kind)?;
     let snapshot = state.snapshot.load();
-    let records = state.database.list(kind)?.into_iter();
+    let records = database(&state)?.list(kind)?.into_iter();
     let wanted = |object: &ObjectRef| {
         filter.namespace.is_none() || filter.namespace.as_deref() == object.namespace.as_ref().map(ObjectName::as_str)
     };
@@ -126,8 +126,13 @@ fn one(state: &State, kind: Kind, namespace: Option<&str>, name: &str) -> Result
     };
     let namespace = namespace.map(str::parse).transpose().map_err(|_| missing())?;
     let object = ObjectRef { kind, namespace, name: name.parse().map_err(|_| missing())? };
-    let record = state.database.get(&object)?.ok_or_else(missing)?;
+    let record = database(state)?.get(&object)?.ok_or_else(missing)?;
     Ok(Json(show(&object, &record, &state.snapshot.load())))
+}
+
+fn database(state: &State) -> Result<Arc<Database>, Failure> {
+    let away = || Failure::new(StatusCode::SERVICE_UNAVAILABLE, "HandingOver", "another process is taking over");
+    state.database.load_full().ok_or_else(away)
 }
 
 /// The manifest as it was written, with what we say of it.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use model::Snapshot;
 use prometheus_client::registry::Registry;
 use store::{Database, FolderError, RefusedFile};
 
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    pub database: Arc<Database>,
+    /// Away while another process takes over.
+    pub database: ArcSwapOption<Database>,
     pub folder: ArcSwap<FolderState>,
     pub registry: Registry,
     ready: AtomicBool,
@@ -25,6 +26,7 @@ pub struct FolderState {
 
 impl State {
     pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, database: Arc<Database>, registry: Registry) -> Self {
+        let database = ArcSwapOption::new(Some(database));
         Self { snapshot, database, folder: ArcSwap::default(), registry, ready: AtomicBool::new(false) }
     }
 

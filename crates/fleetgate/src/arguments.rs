@@ -66,7 +66,7 @@ pub(crate) struct NodeProxyOptions {
     pub(crate) log: LogOptions,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ServeOptions {
     /// The folder of manifests; watched, so that a saved file is live at once
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
@@ -99,6 +99,10 @@ pub(crate) struct ServeOptions {
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<Cidr>,
+    /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
+    /// refused in between
+    #[arg(long, requires = "data")]
+    pub(crate) take_over: bool,
     /// Keep connections whose client is not among its cluster's allowedSources any more
     #[arg(long)]
     pub(crate) keep_disallowed: bool,

@@ -2,8 +2,8 @@
 //!
 //! One thread owns the home and the planner; everybody else reads what it publishes.
 
-use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +12,7 @@ use api::FolderState;
 use arc_swap::ArcSwap;
 use model::{FactChange, Planned, Planner, Snapshot, Timestamp};
 use store::watch::Signal;
-use store::{Home, Update};
+use store::{Database, Home, Update};
 
 use crate::telemetry::ControlMetrics;
 
@@ -32,10 +32,28 @@ pub(crate) struct Control {
     wake: Option<Timestamp>,
 }
 
-/// Ends the control thread.
+/// The control thread, from outside.
 pub(crate) struct Running {
     thread: JoinHandle<()>,
-    stop: Sender<Signal>,
+    /// Changes with the home.
+    stop: Arc<Mutex<Sender<Signal>>>,
+    pauses: Sender<Pause>,
+}
+
+/// Reads the home anew, after another process had it.
+pub(crate) type Reopen = Box<dyn FnOnce() -> anyhow::Result<(Home, Arc<Database>, Update)> + Send>;
+
+/// A wish to have the home for a while, or for good.
+struct Pause {
+    /// Told once the home and its database are closed.
+    closed: Sender<()>,
+    /// The way back; without one it is for good.
+    back: Receiver<Reopen>,
+}
+
+/// The home is closed, and nobody reads it, until it is taken back or the thread is stopped.
+pub(crate) struct Paused {
+    back: Sender<Reopen>,
 }
 
 impl Control {
@@ -52,11 +70,41 @@ impl Control {
         control
     }
 
-    pub(crate) fn spawn(mut self) -> anyhow::Result<Running> {
-        let stop = self.home.stopper();
+    pub(crate) fn spawn(self) -> anyhow::Result<Running> {
+        let stop = Arc::new(Mutex::new(self.home.stopper()));
+        let (pauses, wishes) = mpsc::channel();
         let thread = std::thread::Builder::new().name("control".into());
-        let thread = thread.spawn(move || while self.step() {}).context("starting the control thread")?;
-        Ok(Running { thread, stop })
+        let stopper = Arc::clone(&stop);
+        let thread = thread.spawn(move || self.run(&wishes, &stopper)).context("starting the control thread")?;
+        Ok(Running { thread, stop, pauses })
+    }
+
+    fn run(mut self, pauses: &Receiver<Pause>, stopper: &Mutex<Sender<Signal>>) {
+        loop {
+            while self.step() {}
+            // Told to stop, either for good or for somebody who wants the home.
+            let Ok(pause) = pauses.try_recv() else { return };
+            let Some(control) = self.pause(&pause) else { return };
+            self = control;
+            *lock(stopper) = self.home.stopper();
+        }
+    }
+
+    /// Closes the home and waits for the way back.
+    fn pause(self, pause: &Pause) -> Option<Self> {
+        let Self { home, planner, published, state, metrics, wake } = self;
+        drop(home);
+        state.database.store(None);
+        // Who is gone meanwhile sends no way back either.
+        let _ = pause.closed.send(());
+        let reopen = pause.back.recv().ok()?;
+        let (home, database, first) = reopen()
+            .inspect_err(|error| tracing::error!("the folder is not read any more: {error:#}; restart this process"))
+            .ok()?;
+        state.database.store(Some(database));
+        let mut control = Self { home, planner, published, state, metrics, wake };
+        control.take(first);
+        Some(control)
     }
 
     /// Waits for one change and takes it; `false` means stop.
@@ -127,13 +175,34 @@ impl Control {
 }
 
 impl Running {
+    /// Has the home closed, so that another process can open it; what was published stays.
+    pub(crate) fn pause(&self) -> Option<Paused> {
+        let ((closed, is_closed), (back, way_back)) = (mpsc::channel(), mpsc::channel());
+        self.pauses.send(Pause { closed, back: way_back }).ok()?;
+        lock(&self.stop).send(Signal::Stop).ok()?;
+        is_closed.recv().ok()?;
+        Some(Paused { back })
+    }
+
     pub(crate) fn stop(self) {
         // A thread that is gone already needs no telling.
-        let _ = self.stop.send(Signal::Stop);
+        let _ = lock(&self.stop).send(Signal::Stop);
         if self.thread.join().is_err() {
             tracing::error!("the control thread panicked");
         }
     }
+}
+
+impl Paused {
+    /// Goes on with a home that is opened anew, and with what was planned before.
+    pub(crate) fn resume(self, reopen: Reopen) {
+        // A thread that is gone has said why.
+        let _ = self.back.send(reopen);
+    }
+}
+
+fn lock(stop: &Mutex<Sender<Signal>>) -> MutexGuard<'_, Sender<Signal>> {
+    stop.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> Timestamp {

@@ -50,6 +50,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             https: None,
             agents: None,
             trusted_proxies: Vec::new(),
+            take_over: false,
             keep_disallowed: false,
             drain: DRAIN,
             log: options.log.clone(),

@@ -5,6 +5,7 @@ mod check;
 mod control;
 mod demo;
 mod get;
+mod hand_over;
 mod node_proxy;
 mod serve;
 mod stand_in;

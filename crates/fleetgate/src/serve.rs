@@ -4,18 +4,23 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use gateway::{Door, DoorKind};
 use prometheus_client::registry::Registry;
-use store::{Database, Home};
+use store::{Database, DatabaseError, Home, Update};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::ServeOptions;
 use crate::control::{Control, Published};
+use crate::hand_over::{Inheritance, Post, Sockets};
 use crate::telemetry::{self, ControlMetrics};
+
+const ADMIN: &str = "--admin";
+/// An answer that is being read from the database keeps it open for milliseconds, a large listing for a second.
+const GIVING_UP: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
     telemetry::start_log(&options.log)?;
@@ -65,6 +70,15 @@ pub(crate) struct Server {
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
     admin: Option<std::thread::JoinHandle<()>>,
+    hand_over: Option<HandOver>,
+}
+
+/// What a successor needs of us.
+struct HandOver {
+    post: Arc<Post>,
+    shared: Sockets,
+    /// For the case that it ends before it serves.
+    options: ServeOptions,
 }
 
 /// Where it listens, with the ports that were given.
@@ -80,11 +94,12 @@ impl Server {
     pub(crate) fn start(options: &ServeOptions) -> anyhow::Result<Self> {
         say_what_is_not_there_yet(options);
 
+        let mut inheritance = inherit(options)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
         let dns = options.dns.map(dns::Listeners::bind).transpose()?;
-        let apiserver = options.apiserver.map(|at| Door::bind(at, DoorKind::ClusterId)).transpose()?;
-        let sni = options.sni.map(|at| Door::bind(at, DoorKind::ServerName)).transpose()?;
-        let admin = options.admin.map(api::Admin::bind).transpose()?;
+        let apiserver = options.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
+        let sni = options.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
+        let admin = options.admin.map(|at| open_admin(at, &mut inheritance)).transpose()?;
         let addresses = Addresses {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
@@ -92,8 +107,9 @@ impl Server {
             admin: admin.as_ref().map(api::Admin::address),
         };
 
-        let database = Arc::new(open_database(options.data.as_deref())?);
-        let (home, first) = Home::open(&options.fleet, Arc::clone(&database))?;
+        let shared = share_sockets([apiserver.as_ref(), sni.as_ref()], admin.as_ref())?;
+
+        let (home, database, first) = open_home(options, inheritance.has_predecessor())?;
 
         let mut registry = Registry::default();
         let control_metrics = ControlMetrics::register(&mut registry);
@@ -119,6 +135,8 @@ impl Server {
         let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
         let control = control.spawn()?;
 
+        let post = options.data.as_deref().map(Post::open).transpose().context("waiting for a successor")?;
+        inheritance.announce_ready().context("telling the predecessor that it may end")?;
         state.set_ready(true);
         tracing::info!(
             dns = addresses.dns.map(tracing::field::display),
@@ -127,12 +145,28 @@ impl Server {
             admin = addresses.admin.map(tracing::field::display),
             "ready"
         );
+        let hand_over = post.map(|post| HandOver { post: Arc::new(post), shared, options: options.clone() });
         let drain = options.drain;
-        Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin })
+        Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin, hand_over })
     }
 
     pub(crate) async fn until_told_to_stop(self, mut signals: Signals) -> anyhow::Result<()> {
-        tracing::info!("{}: draining", signals.next().await);
+        let handed_over = tokio::select! {
+            signal = signals.next() => {
+                tracing::info!("{signal}: draining");
+                false
+            }
+            () = self.hand_over() => {
+                tracing::info!("another process has taken over: draining");
+                true
+            }
+        };
+        // Ours no more, or nobody's: kept open, its listeners would take connections that nobody serves.
+        drop(self.hand_over);
+        if handed_over {
+            // Its listener is the other's now, which answers for both.
+            self.stop_admin.cancel();
+        }
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
         let (doors, drain) = (self.doors, self.drain);
@@ -160,12 +194,96 @@ impl Server {
     }
 }
 
-fn open_database(data: Option<&Path>) -> anyhow::Result<Database> {
+impl Server {
+    /// Ends when another process serves from our sockets.
+    async fn hand_over(&self) {
+        let Some(HandOver { post, shared, options }) = &self.hand_over else { return std::future::pending().await };
+        loop {
+            let waiting = Arc::clone(post);
+            let successor = match tokio::task::spawn_blocking(move || waiting.next()).await {
+                Ok(Ok(successor)) => successor,
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "no process can take over from this one any more");
+                    return std::future::pending().await;
+                }
+                Err(_) => return std::future::pending().await,
+            };
+            tracing::info!("another process wants to take over");
+            let Some(paused) = self.control.pause() else { return std::future::pending().await };
+            let given = successor.give(shared);
+            let taken = match given {
+                Ok(()) => tokio::task::spawn_blocking(move || successor.is_ready()).await.unwrap_or(false),
+                Err(error) => {
+                    tracing::error!(%error, "the sockets could not be given away");
+                    false
+                }
+            };
+            if taken {
+                return;
+            }
+            tracing::warn!("the process that wanted to take over has ended; going on");
+            let options = options.clone();
+            paused.resume(Box::new(move || open_home(&options, true)));
+        }
+    }
+}
+
+fn inherit(options: &ServeOptions) -> anyhow::Result<Inheritance> {
+    let Some(data) = options.data.as_deref().filter(|_| options.take_over) else { return Ok(Inheritance::default()) };
+    let inheritance = Inheritance::ask(data).context("asking the running fleetgate for its sockets")?;
+    if !inheritance.has_predecessor() {
+        tracing::info!("nobody serves from {}: nothing to take over", data.display());
+    }
+    Ok(inheritance)
+}
+
+fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> anyhow::Result<Door> {
+    match inheritance.take(kind.flag(), at).pop() {
+        Some(listener) => Door::adopt(listener, kind).context("taking over a door"),
+        None => Ok(Door::bind(at, kind)?),
+    }
+}
+
+fn open_admin(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<api::Admin> {
+    match inheritance.take(ADMIN, at).pop() {
+        Some(listener) => api::Admin::adopt(listener).context("taking over the admin interface"),
+        None => Ok(api::Admin::bind(at)?),
+    }
+}
+
+/// Copies for whoever comes after us; the originals go to those who serve them.
+fn share_sockets(doors: [Option<&Door>; 2], admin: Option<&api::Admin>) -> anyhow::Result<Sockets> {
+    let mut shared = Sockets::default();
+    for door in doors.into_iter().flatten() {
+        shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
+    }
+    if let Some(admin) = admin {
+        shared.add(ADMIN, admin.address(), admin.share().context("sharing the admin interface")?);
+    }
+    Ok(shared)
+}
+
+/// With `from_another`, a process that is just giving the database up is waited for.
+fn open_home(options: &ServeOptions, from_another: bool) -> anyhow::Result<(Home, Arc<Database>, Update)> {
+    let begun = Instant::now();
+    let database = loop {
+        match open_database(options.data.as_deref()) {
+            Err(DatabaseError::InUse { .. }) if from_another && begun.elapsed() < GIVING_UP => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => break Arc::new(opened?),
+        }
+    };
+    let (home, first) = Home::open(&options.fleet, Arc::clone(&database))?;
+    Ok((home, database, first))
+}
+
+fn open_database(data: Option<&Path>) -> Result<Database, DatabaseError> {
     if let Some(folder) = data {
-        return Ok(Database::open(folder)?);
+        return Database::open(folder);
     }
     tracing::warn!("no --data: the last good state and who was first are lost with this process");
-    Ok(Database::in_memory()?)
+    Database::in_memory()
 }
 
 /// In a thread and runtime of its own: listing a whole fleet must not hold up a query or a connection.

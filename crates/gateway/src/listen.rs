@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use model::{Cidr, Snapshot};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::getsockname;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::balance::Upstreams;
@@ -145,6 +146,22 @@ impl Door {
             Ok((listener, address)) => Ok(Self { kind, listener, address }),
             Err(source) => Err(BindError { door: kind, address, source }),
         }
+    }
+
+    pub fn kind(&self) -> DoorKind {
+        self.kind
+    }
+
+    /// From a listener that another process had bound and set up.
+    pub fn adopt(listener: OwnedFd, kind: DoorKind) -> io::Result<Self> {
+        let address = getsockname(&listener)?;
+        let address = SocketAddr::try_from(address).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(Self { kind, listener, address })
+    }
+
+    /// The listener for another process; both take connections from its queue while both have it.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone()
     }
 
     /// Where it listens, with the port that the system chose where none was given.

@@ -5,5 +5,6 @@ mod admin;
 mod bad_input;
 mod crash;
 mod demo;
+mod hand_over;
 mod live_changes;
 mod server;

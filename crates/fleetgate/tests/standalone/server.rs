@@ -88,13 +88,17 @@ impl Fleet {
 
     /// With the door by cluster id at a certain address.
     pub(crate) fn serve_at(&self, apiserver: SocketAddr) -> Server {
+        Server::start(&self.command(apiserver, "127.0.0.1:0".parse().unwrap()))
+    }
+
+    pub(crate) fn command(&self, apiserver: SocketAddr, others: SocketAddr) -> Command {
         let mut command = fleetgate();
         command.arg("serve").arg("--fleet").arg(self.folder()).arg("--data").arg(self.root.path().join("data"));
         command.args(["--apiserver", &apiserver.to_string(), "--log-format", "json"]);
         for door in ["--dns", "--sni", "--admin"] {
-            command.args([door, "127.0.0.1:0"]);
+            command.args([door, &others.to_string()]);
         }
-        Server::start(&command)
+        command
     }
 
     pub(crate) fn check(&self) -> Output {
