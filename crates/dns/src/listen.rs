@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::index::Index;
 use crate::metrics::Metrics;
-use crate::query::{self, Transport};
+use crate::query::{self, Client, Transport};
+use crate::settings::Settings;
 
 /// What TCP clients may take from us.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +92,14 @@ impl Listeners {
     }
 
     /// Answers until `shutdown`; then lets every connection finish the answer it is writing.
-    pub async fn serve(self, index: Arc<ArcSwap<Index>>, metrics: Metrics, shutdown: CancellationToken) {
-        let server = Server { index, metrics, shutdown, limits: LIMITS };
+    pub async fn serve(
+        self,
+        index: Arc<ArcSwap<Index>>,
+        settings: Settings,
+        metrics: Metrics,
+        shutdown: CancellationToken,
+    ) {
+        let server = Server { index, settings: Arc::new(settings), metrics, shutdown, limits: LIMITS };
         tokio::join!(server.serve_udp(&self.udp), server.serve_tcp(&self.tcp));
     }
 
@@ -135,6 +142,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Clone)]
 struct Server {
     index: Arc<ArcSwap<Index>>,
+    settings: Arc<Settings>,
     metrics: Metrics,
     shutdown: CancellationToken,
     limits: Limits,
@@ -151,7 +159,7 @@ impl Server {
             };
             match received {
                 Ok((length, peer)) => {
-                    if self.answer(&request[..length], Transport::Udp, &mut response)
+                    if self.answer(peer, &request[..length], Transport::Udp, &mut response)
                         && let Err(error) = socket.send_to(&response, peer).await
                     {
                         // One client's bad luck: no route to it, a source port of 0, a full queue.
@@ -171,8 +179,8 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 () = self.shutdown.cancelled() => break,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     self.pause_after(&error).await;
                     continue;
@@ -185,7 +193,7 @@ impl Server {
             let server = self.clone();
             connections.spawn(async move {
                 let open = OpenConnection::count(&server.metrics);
-                server.serve_connection(stream).await;
+                server.serve_connection(stream, peer).await;
                 drop((open, place));
             });
         }
@@ -195,7 +203,7 @@ impl Server {
 
     /// Answers one client's queries in their order. While an answer waits for the client, no further query is read, so
     /// that one is all there ever is in memory.
-    async fn serve_connection(&self, mut stream: TcpStream) {
+    async fn serve_connection(&self, mut stream: TcpStream, peer: SocketAddr) {
         // Answers are written whole; waiting to fill a segment would only delay them.
         let _ = stream.set_nodelay(true);
         let (reader, mut writer) = stream.split();
@@ -209,7 +217,7 @@ impl Server {
             // The client is done, gone, or too slow.
             let Ok(Ok(())) = read else { return };
             // Who sends what deserves no answer speaks something else than DNS.
-            if !self.answer(&request, Transport::Tcp, &mut response) {
+            if !self.answer(peer, &request, Transport::Tcp, &mut response) {
                 return;
             }
             frame(&response, &mut framed);
@@ -218,9 +226,11 @@ impl Server {
     }
 
     /// Whether there is an answer to send.
-    fn answer(&self, request: &[u8], transport: Transport, response: &mut Vec<u8>) -> bool {
+    fn answer(&self, peer: SocketAddr, request: &[u8], transport: Transport, response: &mut Vec<u8>) -> bool {
         let index = self.index.load();
-        let answered = catch_unwind(AssertUnwindSafe(|| query::answer(&index, request, transport, response)));
+        let client = Client { address: peer.ip(), transport, now: unix_seconds() };
+        let answered =
+            catch_unwind(AssertUnwindSafe(|| query::answer(&index, &self.settings, &client, request, response)));
         // A mistake of ours that one query brings to light costs that query its answer, not everybody theirs.
         let outcome = answered.unwrap_or_else(|_| {
             tracing::error!("a query was not answered because of a mistake in this program; please report it");
@@ -243,6 +253,14 @@ impl Server {
             () = self.shutdown.cancelled() => {}
         }
     }
+}
+
+fn unix_seconds() -> u32 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // RFC 9018 4.3: cookies count in 32 bits that wrap.
+    #[allow(clippy::cast_possible_truncation)]
+    let seconds = since.as_secs() as u32;
+    seconds
 }
 
 /// RFC 1035 4.2.2: every message stands behind its length in two octets.
@@ -289,8 +307,13 @@ mod tests {
     async fn with_limits<T>(limits: Limits, test: impl AsyncFnOnce(SocketAddr, &Metrics) -> T) -> T {
         let listener = bind_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let server =
-            Server { index: Arc::default(), metrics: Metrics::default(), shutdown: CancellationToken::new(), limits };
+        let server = Server {
+            index: Arc::default(),
+            settings: Arc::default(),
+            metrics: Metrics::default(),
+            shutdown: CancellationToken::new(),
+            limits,
+        };
         let (shutdown, metrics) = (server.shutdown.clone(), server.metrics.clone());
         let serving = tokio::spawn(async move { server.serve_tcp(&listener).await });
         let result = timeout(PATIENCE, test(address, &metrics)).await.unwrap();

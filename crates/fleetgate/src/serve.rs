@@ -88,17 +88,18 @@ impl Server {
         let (home, first) = Home::open(&options.fleet, Arc::clone(&database))?;
 
         let mut registry = Registry::default();
+        let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let dns_metrics = dns::Metrics::register(&mut registry);
+        let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
 
-        let published = Published::default();
         let state = Arc::new(api::State::new(Arc::clone(&published.snapshot), database, registry));
         let control = Control::start(home, first, published.clone(), Arc::clone(&state), control_metrics);
 
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
-            tokio::spawn(listeners.serve(Arc::clone(&published.index), dns_metrics, stop_dns.clone()))
+            let index = Arc::clone(&published.index);
+            tokio::spawn(listeners.serve(index, dns::Settings::default(), dns_metrics, stop_dns.clone()))
         });
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
         let settings = gateway::Settings {
