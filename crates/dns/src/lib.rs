@@ -6,11 +6,13 @@
 
 pub mod cookie;
 pub mod index;
+pub mod limit;
 pub mod listen;
 pub mod metrics;
 mod name;
 mod pages;
 pub mod query;
+pub mod recent;
 mod request;
 mod response;
 pub mod settings;
@@ -22,7 +24,9 @@ mod records;
 
 pub use cookie::CookieKeys;
 pub use index::Index;
-pub use listen::{BindError, Listeners};
+pub use limit::RateLimit;
+pub use listen::{BindError, Listeners, Serving};
 pub use metrics::Metrics;
 pub use query::{Client, Kind, Outcome, Transport, answer};
+pub use recent::{Recent, RecentQuery};
 pub use settings::Settings;

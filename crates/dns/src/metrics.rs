@@ -38,13 +38,6 @@ const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Tcp];
 #[derive(Debug, Default)]
 pub(crate) struct ZoneCounters([[AtomicU64; CODES.len()]; TRANSPORTS.len()]);
 
-impl ZoneCounters {
-    pub(crate) fn add(&self, transport: Transport, rcode: OptRcode, queries: u64) {
-        let code = CODES.iter().position(|code| *code == rcode).unwrap_or_default();
-        self.0[transport as usize][code].fetch_add(queries, Ordering::Relaxed);
-    }
-}
-
 /// Cheap to clone; all clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -52,6 +45,8 @@ pub struct Metrics {
     outside: Arc<ZoneCounters>,
     truncated: Counter,
     ignored: Family<TransportLabels, Counter>,
+    dropped: Counter,
+    put_off: Counter,
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
 }
@@ -69,24 +64,79 @@ impl Metrics {
             metrics.truncated.clone(),
         );
         registry.register("ignored", "Messages that got no answer: too short, or responses", metrics.ignored.clone());
+        registry.register("limited", "UDP answers above the rate limit that were not sent", metrics.dropped.clone());
+        registry.register(
+            "put_off",
+            "UDP answers above the rate limit that were sent as a short word to ask again over TCP",
+            metrics.put_off.clone(),
+        );
         registry.register("tcp_connections", "TCP connections now open", metrics.connections.clone());
         registry.register(
             "tcp_connections_refused",
-            "TCP connections closed at once, because too many were open",
+            "Quiet TCP connections closed, because too many were open",
             metrics.connections_refused.clone(),
         );
         metrics
     }
 
-    pub(crate) fn count(&self, transport: Transport, outcome: Option<&Outcome<'_>>) {
+    /// An answer above the rate limit.
+    pub(crate) fn limited(&self, how: Limited) {
+        match how {
+            Limited::Dropped => self.dropped.inc(),
+            Limited::PutOff => self.put_off.inc(),
+        };
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limited {
+    Dropped,
+    PutOff,
+}
+
+/// Counts a batch of queries: most are of one zone, whose counters all threads share and should touch seldom. What was
+/// counted shows when this is dropped.
+pub(crate) struct Tally<'a> {
+    metrics: &'a Metrics,
+    transport: Transport,
+    zone: &'a ZoneCounters,
+    codes: [u32; CODES.len()],
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(metrics: &'a Metrics, transport: Transport) -> Self {
+        Self { metrics, transport, zone: &metrics.outside, codes: [0; CODES.len()] }
+    }
+
+    pub(crate) fn count(&mut self, outcome: Option<&Outcome<'a>>) {
         let Some(outcome) = outcome else {
-            self.ignored.get_or_create(&TransportLabels { transport }).inc();
+            self.metrics.ignored.get_or_create(&TransportLabels { transport: self.transport }).inc();
             return;
         };
-        outcome.zone.map_or(&self.outside, |zone| &zone.counters).add(transport, outcome.rcode, 1);
-        if outcome.truncated {
-            self.truncated.inc();
+        let zone = outcome.zone.map_or(&*self.metrics.outside, |zone| &*zone.counters);
+        if !std::ptr::eq(zone, self.zone) {
+            self.flush();
+            self.zone = zone;
         }
+        self.codes[CODES.iter().position(|code| *code == outcome.rcode).unwrap_or_default()] += 1;
+        if outcome.truncated {
+            self.metrics.truncated.inc();
+        }
+    }
+
+    fn flush(&mut self) {
+        for (count, of_zone) in self.codes.iter_mut().zip(&self.zone.0[self.transport as usize]) {
+            if *count > 0 {
+                of_zone.fetch_add(u64::from(*count), Ordering::Relaxed);
+                *count = 0;
+            }
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
@@ -187,16 +237,22 @@ mod tests {
             zone,
         };
         let zone = published.zones().next();
-        metrics.count(Transport::Udp, Some(&outcome(OptRcode::NXDOMAIN, zone)));
-        metrics.count(Transport::Udp, Some(&outcome(OptRcode::NXDOMAIN, zone)));
-        metrics.count(Transport::Tcp, Some(&outcome(OptRcode::REFUSED, None)));
-        metrics.count(Transport::Udp, None);
+        let mut udp = Tally::new(&metrics, Transport::Udp);
+        udp.count(Some(&outcome(OptRcode::NXDOMAIN, zone)));
+        udp.count(Some(&outcome(OptRcode::NOERROR, None)));
+        udp.count(Some(&outcome(OptRcode::NXDOMAIN, zone)));
+        udp.count(None);
+        drop(udp);
+        Tally::new(&metrics, Transport::Tcp).count(Some(&outcome(OptRcode::REFUSED, None)));
+        metrics.limited(Limited::PutOff);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             r#"fleetgate_dns_queries_total{transport="udp",rcode="NXDOMAIN",zone="fleet.example"} 2"#,
             r#"fleetgate_dns_queries_total{transport="tcp",rcode="REFUSED",zone="none"} 1"#,
+            r#"fleetgate_dns_queries_total{transport="udp",rcode="NOERROR",zone="none"} 1"#,
             r#"fleetgate_dns_ignored_total{transport="udp"} 1"#,
+            "fleetgate_dns_put_off_total 1",
             "fleetgate_dns_tcp_connections 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

@@ -79,8 +79,9 @@ pub struct Outcome<'a> {
     pub truncated: bool,
     /// The client showed that its address is its own.
     pub proven: bool,
-    /// What was asked, where it could be read: name in wire form as it was sent, and type.
-    pub question: Option<(&'a [u8], Rtype)>,
+    /// What was asked, where it could be read: how many octets the name has, which stands behind the header, and the
+    /// type.
+    pub(crate) question: Option<(usize, Rtype)>,
     pub(crate) zone: Option<&'a Arc<Zone>>,
 }
 
@@ -100,7 +101,7 @@ pub fn answer<'a>(
     index: &'a Index,
     settings: &Settings,
     client: &Client,
-    request: &'a [u8],
+    request: &[u8],
     response: &mut Vec<u8>,
 ) -> Option<Outcome<'a>> {
     response.clear();
@@ -115,7 +116,7 @@ pub(crate) fn answer_into<'a>(
     index: &'a Index,
     settings: &Settings,
     client: &Client,
-    octets: &'a [u8],
+    octets: &[u8],
     out: &mut [u8],
 ) -> Option<(usize, Outcome<'a>)> {
     let header = Header::read(octets)?;
@@ -131,12 +132,8 @@ pub(crate) fn answer_into<'a>(
         return unread(OptRcode::FORMERR, out);
     };
     let edns = request.edns.as_ref();
-    let cookie = edns
-        .and_then(|edns| edns.cookie)
-        .and_then(|sent| settings.cookies.as_ref()?.check(sent, client.address, client.now));
+    let extras = Extras::of(edns, settings, client);
     let zone = zone_for(index, &request.name, request.qtype);
-
-    let extras = Extras { cookie, nsid: edns.filter(|edns| edns.wants_nsid).and_then(|_| settings.nsid()) };
     let limit = match (client.transport, edns) {
         (Transport::Udp, None) => SMALL_UDP.into(),
         (Transport::Udp, Some(edns)) => edns.payload_size.clamp(SMALL_UDP, PAYLOAD_SIZE).into(),
@@ -157,16 +154,32 @@ pub(crate) fn answer_into<'a>(
     }
     let flags = Flags { authoritative: reply.authoritative, truncated };
     let length = response.finish(&request, reply.rcode, flags, |tail| extras.write(&reply, tail));
-    let name = &request.question[..request.question.len() - 4];
     let outcome = Outcome {
         rcode: reply.rcode,
         kind: reply.kind,
         truncated,
-        proven: client.transport == Transport::Tcp || cookie.is_some_and(|cookie| cookie.valid),
-        question: Some((name, request.qtype)),
+        proven: client.transport == Transport::Tcp || extras.cookie.is_some_and(|cookie| cookie.valid),
+        question: Some((request.name.as_wire().len(), request.qtype)),
         zone: zone.map(|(zone, _)| zone),
     };
     Some((length, outcome))
+}
+
+/// Writes what who is limited gets instead of an answer: no records, and the word that there is another way. `octets`
+/// were answered before.
+pub(crate) fn put_off(settings: &Settings, client: &Client, octets: &[u8], out: &mut [u8]) -> usize {
+    let Some(header) = Header::read(octets) else { return 0 };
+    let Ok(request) = Request::read(header, octets) else {
+        return response::write_header_only(out, header, OptRcode::FORMERR);
+    };
+    let extras = Extras::of(request.edns.as_ref(), settings, client);
+    // RFC 7873 5.2.3: who has a cookie may come again with the right one; anybody may come over TCP.
+    let (rcode, truncated) =
+        if extras.cookie.is_some() { (OptRcode::BADCOOKIE, false) } else { (OptRcode::NOERROR, true) };
+    let reply = Reply::error(rcode);
+    let response = Response::to(&request, out, SMALL_UDP.into(), extras.length(request.edns.as_ref()));
+    let flags = Flags { authoritative: false, truncated };
+    response.finish(&request, rcode, flags, |tail| extras.write(&reply, tail))
 }
 
 /// The head of a response; its records are in the [`Response`].
@@ -503,7 +516,13 @@ const OPTION: usize = 4;
 /// An OPT without options.
 const OPT: usize = 11;
 
-impl Extras<'_> {
+impl<'a> Extras<'a> {
+    fn of(edns: Option<&Edns<'_>>, settings: &'a Settings, client: &Client) -> Self {
+        let sent = edns.and_then(|edns| edns.cookie);
+        let cookie = sent.and_then(|sent| settings.cookies.as_ref()?.check(sent, client.address, client.now));
+        Self { cookie, nsid: edns.filter(|edns| edns.wants_nsid).and_then(|_| settings.nsid()) }
+    }
+
     /// How much room must be kept; an extended error only comes without records.
     fn length(&self, edns: Option<&Edns<'_>>) -> usize {
         let cookie = self.cookie.map_or(0, |cookie| OPTION + cookie.octets.len());

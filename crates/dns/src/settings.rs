@@ -1,6 +1,7 @@
 //! What who runs the server may choose.
 
 use crate::cookie::CookieKeys;
+use crate::limit::RateLimit;
 
 /// An identifier this long names any machine, and leaves room in the smallest answer.
 const MAX_TEXT: usize = 128;
@@ -10,11 +11,12 @@ pub struct Settings {
     version: Option<Box<str>>,
     identity: Option<Box<str>>,
     pub(crate) cookies: Option<CookieKeys>,
+    pub(crate) rate_limit: RateLimit,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { version: None, identity: None, cookies: Some(CookieKeys::random()) }
+        Self { version: None, identity: None, cookies: Some(CookieKeys::random()), rate_limit: RateLimit::default() }
     }
 }
 
@@ -38,6 +40,12 @@ impl Settings {
     #[must_use]
     pub fn with_cookies(mut self, keys: Option<CookieKeys>) -> Self {
         self.cookies = keys;
+        self
+    }
+
+    #[must_use]
+    pub fn with_rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = limit;
         self
     }
 

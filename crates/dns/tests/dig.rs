@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dns::{BindError, Index, Listeners, Metrics, Settings};
+use dns::{BindError, Index, Listeners, Metrics, Recent, Settings};
 use prometheus_client::registry::Registry;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -208,8 +208,8 @@ impl Server {
         let shutdown = CancellationToken::new();
         let listeners = runtime.block_on(async { Listeners::bind("127.0.0.1:0".parse().unwrap()) }).unwrap();
         let address = listeners.address();
-        let task =
-            Some(runtime.spawn(listeners.serve(Arc::clone(&index), Settings::default(), metrics, shutdown.clone())));
+        let serving = listeners.start(Arc::clone(&index), Settings::default(), metrics, Recent::default()).unwrap();
+        let task = Some(runtime.spawn(serving.run(shutdown.clone())));
         Self { runtime, index, address, registry, shutdown, task }
     }
 

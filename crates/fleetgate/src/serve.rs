@@ -99,8 +99,9 @@ impl Server {
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
             let index = Arc::clone(&published.index);
-            tokio::spawn(listeners.serve(index, dns::Settings::default(), dns_metrics, stop_dns.clone()))
+            listeners.start(index, dns::Settings::default(), dns_metrics, dns::Recent::default())
         });
+        let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
         let settings = gateway::Settings {
             cut_disallowed: !options.keep_disallowed,
