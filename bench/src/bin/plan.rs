@@ -4,7 +4,7 @@
 //! of the smallest. The fleets take turns, so that a busy moment of the machine hits all of them.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ use arc_swap::ArcSwap;
 use bench::fleet::{self, GATEWAY, Member};
 use bench::{Bar, Random, Report, Row, Summary, Unit, question};
 use clap::Parser;
-use dns::Transport;
 use model::resource::Cluster;
 use model::{ClusterId, FactChange, Planner, Snapshot, Timestamp};
 
@@ -219,10 +218,11 @@ impl Fleet {
         let ready = cluster.nodes.iter().zip(member.nodes()).filter(|(node, _)| node.ready);
         let ready: Vec<Ipv4Addr> = ready.map(|(_, address)| address).collect();
         let index = self.index.load();
+        let settings = dns::Settings::default();
         for (name, addresses) in [(member.api_name(), vec![GATEWAY]), (member.app_name(), ready)] {
             let query = question::for_addresses(1, &name);
             let mut response = Vec::new();
-            dns::answer(&index, &query, Transport::Udp, &mut response).context("no answer")?;
+            dns::answer(&index, &settings, &CLIENT, &query, &mut response).context("no answer")?;
             let answered = question::is_answered_by(&query, &response, &addresses);
             ensure!(answered == present, "{name} is{} answered", if answered { "" } else { " not" });
         }
@@ -239,6 +239,9 @@ fn next_id(cluster: &Cluster) -> anyhow::Result<ClusterId> {
     let other = if cluster.id.as_str().ends_with("-b") { "a" } else { "b" };
     format!("{}-{other}", cluster.name).parse().context("making a cluster id")
 }
+
+const CLIENT: dns::Client =
+    dns::Client { address: IpAddr::V4(Ipv4Addr::LOCALHOST), transport: dns::Transport::Udp, now: 0 };
 
 /// Nobody connects to it here.
 fn api_server() -> SocketAddr {

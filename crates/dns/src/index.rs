@@ -1,17 +1,31 @@
 //! What is served: every zone and every name in it, immutable and shared between its successive versions.
 
+mod sets;
+mod soa;
+
 use std::sync::Arc;
 
-use model::snapshot::{NameChange, RecordSet, Soa, ZoneChange};
+use model::snapshot::{NameChange, Soa, ZoneChange};
+use model::zone_file::ZoneFile;
 use model::{Changes, DnsName};
 
-use crate::trie::Node;
+use crate::metrics::ZoneCounters;
+use crate::name::QueryName;
+use crate::tree::{Node, NodeId, Tree, Value};
+pub(crate) use sets::{Set, Sets, Types};
+pub(crate) use soa::SoaRecord;
 
 /// All zones. [`Index::apply`] makes the next one; the cost follows the changes, not the fleet.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     /// By apex, from the root of the name space.
-    zones: Node<Arc<Zone>>,
+    zones: Tree<Option<Arc<Zone>>>,
+}
+
+impl Value for Option<Arc<Zone>> {
+    fn is_nothing(&self) -> bool {
+        self.is_none()
+    }
 }
 
 impl Index {
@@ -21,87 +35,153 @@ impl Index {
         let mut next = self.clone();
         for change in &changes.zones {
             match change {
-                ZoneChange::Withdraw { apex } => next.zones.set(&path(apex), None),
-                ZoneChange::Serve { apex, soa, .. } => next.serve(apex, soa),
+                ZoneChange::Withdraw { apex } => next.zones.set(path(apex), None),
+                ZoneChange::Serve { apex, soa, file } => next.serve(apex, soa, file.as_ref()),
             }
         }
-        for change in &changes.names {
-            next.set_name(change);
+        // Steps come zone by zone: each zone is copied once, not once for each of its names.
+        for names in changes.names.chunk_by(|left, right| left.apex == right.apex) {
+            next.set_names(&names[0].apex, names);
         }
         next
     }
 
-    /// The zone that answers for a name: the one with the deepest apex.
-    pub(crate) fn zone_of(&self, name: &DnsName) -> Option<&Arc<Zone>> {
-        let mut node = &self.zones;
-        let mut deepest = node.value();
-        for label in path(name) {
-            let Some(child) = node.child(label) else { break };
-            node = child;
-            deepest = node.value().or(deepest);
-        }
-        deepest
+    /// The zone that answers for a name, the one with the deepest apex, and how many labels of the name lie below it.
+    pub(crate) fn zone_of(&self, name: &QueryName) -> Option<(&Arc<Zone>, usize)> {
+        self.zone_above(name, 0)
     }
 
-    fn serve(&mut self, apex: &DnsName, soa: &Soa) {
-        let path = path(apex);
-        if let Some(zone) = self.zones.value_mut(&path) {
-            Arc::make_mut(zone).soa = soa.clone();
-            return;
+    /// The same among those with at least `below` labels of the name below them.
+    pub(crate) fn zone_above(&self, name: &QueryName, below: usize) -> Option<(&Arc<Zone>, usize)> {
+        let mut node = NodeId::ROOT;
+        let mut left = name.label_count();
+        let mut deepest = None;
+        loop {
+            if let Some(zone) = &self.zones.node(node).value {
+                deepest = Some((zone, left));
+            }
+            if left <= below {
+                return deepest;
+            }
+            match self.zones.child(node, name.label(left - 1)) {
+                Some(child) => node = child,
+                None => return deepest,
+            }
+            left -= 1;
         }
-        let zone = Zone { apex: apex.clone(), depth: path.len(), soa: soa.clone(), names: Node::default() };
-        self.zones.set(&path, Some(Arc::new(zone)));
     }
 
-    fn set_name(&mut self, change: &NameChange) {
-        if !change.name.is_at_or_under(&change.apex) {
-            return;
+    /// Every zone, in no order.
+    pub(crate) fn zones(&self) -> impl Iterator<Item = &Arc<Zone>> {
+        self.zones.values().filter_map(|(_, zone)| zone.as_ref())
+    }
+
+    fn zone(&self, apex: &DnsName) -> Option<&Arc<Zone>> {
+        self.zones.node(self.zones.at(path(apex))?).value.as_ref()
+    }
+
+    fn serve(&mut self, apex: &DnsName, soa: &Soa, file: Option<&Arc<ZoneFile>>) {
+        let zone = match self.zone(apex) {
+            Some(zone) if same_file(zone.file.as_ref(), file) => {
+                Zone { soa: SoaRecord::new(apex, soa), ..Zone::clone(zone) }
+            }
+            Some(zone) => Zone {
+                soa: SoaRecord::new(apex, soa),
+                names: zone.names_with(file),
+                file: file.cloned(),
+                ..Zone::clone(zone)
+            },
+            None => Zone {
+                apex: apex.clone(),
+                soa: SoaRecord::new(apex, soa),
+                names: names_of(apex, file),
+                file: file.cloned(),
+                counters: Arc::default(),
+            },
+        };
+        self.zones.set(path(apex), Some(Arc::new(zone)));
+    }
+
+    fn set_names(&mut self, apex: &DnsName, changes: &[NameChange]) {
+        let Some(zone) = self.zone(apex) else { return };
+        let mut zone = Zone::clone(zone);
+        let depth = apex.labels().count();
+        for change in changes.iter().filter(|change| change.name.is_at_or_under(apex)) {
+            let path = path(&change.name).into_iter().skip(depth);
+            let mut sets = Sets::planned(&change.records);
+            if sets.is_nothing() {
+                // The file's records were hidden as long as the plan had some: both are kept apart, and no name has both.
+                sets = zone.file.as_ref().map_or(Sets::Nothing, |file| Sets::in_file(file, file.sets_of(&change.name)));
+            }
+            zone.names.set(path, sets);
         }
-        if let Some(zone) = self.zones.value_mut(&path(&change.apex)) {
-            let zone = Arc::make_mut(zone);
-            let records = (!change.records.is_empty()).then(|| Arc::clone(&change.records));
-            zone.names.set(&path(&change.name)[zone.depth..], records);
-        }
+        self.zones.set(path(apex), Some(Arc::new(zone)));
     }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Zone {
     pub(crate) apex: DnsName,
-    pub(crate) soa: Soa,
-    /// How many labels the apex has.
-    depth: usize,
-    /// From the apex downwards; the root is the apex itself. Never holds an empty slice.
-    names: Node<Arc<[RecordSet]>>,
+    pub(crate) soa: SoaRecord,
+    /// From the apex downwards; the root is the apex itself.
+    pub(crate) names: Tree<Sets>,
+    file: Option<Arc<ZoneFile>>,
+    /// Shared by all versions of the zone.
+    pub(crate) counters: Arc<ZoneCounters>,
 }
-
-/// A name's place in its zone.
-pub(crate) type Place = Node<Arc<[RecordSet]>>;
 
 impl Zone {
-    pub(crate) fn apex_place(&self) -> &Place {
-        &self.names
+    /// The sets of one name.
+    pub(crate) fn sets<'a>(&'a self, node: &'a Node<Sets>) -> impl Iterator<Item = Set<'a>> {
+        node.value.iter(self.file.as_deref())
     }
 
-    /// The labels from below the apex down to `name`, which must lie in this zone.
-    pub(crate) fn labels_below<'a>(&self, name: &'a DnsName) -> Vec<&'a [u8]> {
-        path(name).split_off(self.depth)
-    }
-
-    /// The place of exactly this name, whatever zone cuts are above it.
-    pub(crate) fn place(&self, name: &DnsName) -> Option<&Place> {
-        if !name.is_at_or_under(&self.apex) {
+    pub(crate) fn set<'a>(&'a self, node: &'a Node<Sets>, rtype: u16) -> Option<Set<'a>> {
+        if !node.value.types().may_have(rtype) {
             return None;
         }
-        self.labels_below(name).into_iter().try_fold(&self.names, Node::child)
+        self.sets(node).find(|set| set.rtype == rtype)
+    }
+
+    /// The place of exactly this name in wire form, whatever zone cuts are above it.
+    pub(crate) fn place(&self, name: &QueryName) -> Option<&Node<Sets>> {
+        let below = name.labels_below(&self.apex)?;
+        let labels = (0..below).rev().map(|number| name.label(number));
+        self.names.at(labels).map(|node| self.names.node(node))
+    }
+
+    /// The plan's names as they are, beside those of another file.
+    fn names_with(&self, file: Option<&Arc<ZoneFile>>) -> Tree<Sets> {
+        let mut names = names_of(&self.apex, file);
+        for (path, sets) in self.names.values() {
+            if matches!(sets, Sets::Planned { .. }) {
+                names.set(path, sets.clone());
+            }
+        }
+        names
     }
 }
 
-impl Place {
-    /// None at an empty non-terminal.
-    pub(crate) fn records(&self) -> &[RecordSet] {
-        self.value().map_or(&[], AsRef::as_ref)
+fn same_file(one: Option<&Arc<ZoneFile>>, other: Option<&Arc<ZoneFile>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
+}
+
+fn names_of(apex: &DnsName, file: Option<&Arc<ZoneFile>>) -> Tree<Sets> {
+    let Some(file) = file else { return Tree::default() };
+    let mut names = Tree::for_names(file.names().count());
+    let depth = apex.labels().count();
+    let mut labels: Vec<&[u8]> = Vec::new();
+    for name in file.names() {
+        labels.clear();
+        labels.extend(wire_labels(name.wire));
+        let below = labels.len().saturating_sub(depth);
+        names.set(labels[..below].iter().rev().copied(), Sets::in_file(file, name.sets));
+    }
+    names
 }
 
 /// The labels of a name, the one below the root first.
@@ -111,62 +191,16 @@ fn path(name: &DnsName) -> Vec<&[u8]> {
     labels
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::records::{changes, name};
-
-    const FLEET: &str = "
-        example             30 SOA 1
-        c1.example          30 A 192.0.2.1
-        fleet.example       30 SOA 1
-        a.b.fleet.example   30 A 192.0.2.2
-    ";
-
-    #[test]
-    fn the_deepest_zone_answers_for_a_name() {
-        let index = Index::default().apply(&changes(FLEET));
-        for (asked, apex) in [
-            ("example", Some("example")),
-            ("fleet.example", Some("fleet.example")),
-            ("x.y.fleet.example", Some("fleet.example")),
-            ("evilfleet.example", Some("example")),
-            ("test", None),
-            (".", None),
-        ] {
-            assert_eq!(index.zone_of(&name(asked)).map(|zone| zone.apex.clone()), apex.map(name), "{asked}");
-        }
-    }
-
-    #[test]
-    fn a_change_leaves_other_zones_and_the_index_before_as_they_were() {
-        let before = Index::default().apply(&changes(FLEET));
-        let after = before.apply(&Changes {
-            zones: Vec::new(),
-            names: changes("fleet.example 30 SOA 1\nc2.fleet.example 30 A 192.0.2.3").names,
-            statuses: Vec::new(),
-        });
-        let zone = |index: &Index, apex| Arc::clone(index.zone_of(&name(apex)).unwrap());
-        assert!(Arc::ptr_eq(&zone(&before, "example"), &zone(&after, "example")));
-        assert!(zone(&before, "fleet.example").place(&name("c2.fleet.example")).is_none());
-        assert!(zone(&after, "fleet.example").place(&name("c2.fleet.example")).is_some());
-    }
-
-    #[test]
-    fn steps_for_a_withdrawn_zone_are_void() {
-        let apex = name("fleet.example");
-        let mut steps = changes("fleet.example 30 SOA 1\nc2.fleet.example 30 A 192.0.2.3");
-        steps.zones = vec![ZoneChange::Withdraw { apex: apex.clone() }];
-        let index = Index::default().apply(&changes(FLEET)).apply(&steps);
-        assert_eq!(index.zone_of(&apex).map(|zone| zone.apex.clone()), Some(name("example")));
-        assert!(index.zone_of(&apex).unwrap().place(&name("c2.fleet.example")).is_none());
-    }
-
-    #[test]
-    fn a_new_soa_keeps_the_names() {
-        let index = Index::default().apply(&changes(FLEET)).apply(&changes("fleet.example 30 SOA 2"));
-        let zone = index.zone_of(&name("fleet.example")).unwrap();
-        assert_eq!(zone.soa.serial, 2);
-        assert!(zone.place(&name("a.b.fleet.example")).is_some());
-    }
+/// The labels of a name in wire form, the leftmost first.
+fn wire_labels(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = wire;
+    std::iter::from_fn(move || {
+        let (&length, behind) = rest.split_first()?;
+        let (label, behind) = behind.split_at_checked(length.into())?;
+        rest = behind;
+        (length != 0).then_some(label)
+    })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dns::{BindError, Index, Listeners, Metrics};
+use dns::{BindError, Index, Listeners, Metrics, Recent, Settings};
 use prometheus_client::registry::Registry;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -204,11 +204,12 @@ impl Server {
         let runtime = Runtime::new().unwrap();
         let index = Arc::new(ArcSwap::from_pointee(Index::default().apply(&records::changes(zones))));
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(&mut registry, &index);
         let shutdown = CancellationToken::new();
         let listeners = runtime.block_on(async { Listeners::bind("127.0.0.1:0".parse().unwrap()) }).unwrap();
         let address = listeners.address();
-        let task = Some(runtime.spawn(listeners.serve(Arc::clone(&index), metrics, shutdown.clone())));
+        let serving = listeners.start(Arc::clone(&index), Settings::default(), metrics, Recent::default()).unwrap();
+        let task = Some(runtime.spawn(serving.run(shutdown.clone())));
         Self { runtime, index, address, registry, shutdown, task }
     }
 

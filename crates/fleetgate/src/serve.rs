@@ -112,18 +112,20 @@ impl Server {
         let (home, database, first) = open_home(options, inheritance.has_predecessor())?;
 
         let mut registry = Registry::default();
+        let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let dns_metrics = dns::Metrics::register(&mut registry);
+        let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
 
-        let published = Published::default();
         let state = Arc::new(api::State::new(Arc::clone(&published.snapshot), database, registry));
         let control = Control::start(home, first, published.clone(), Arc::clone(&state), control_metrics);
 
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
-            tokio::spawn(listeners.serve(Arc::clone(&published.index), dns_metrics, stop_dns.clone()))
+            let index = Arc::clone(&published.index);
+            listeners.start(index, dns::Settings::default(), dns_metrics, dns::Recent::default())
         });
+        let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
         let settings = gateway::Settings {
             cut_disallowed: !options.keep_disallowed,

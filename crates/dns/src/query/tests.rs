@@ -6,6 +6,11 @@ use domain::base::opt::UnknownOptData;
 use domain::base::{MessageBuilder, Name, ToName as _};
 use domain::rdata::AllRecordData;
 
+use std::sync::LazyLock;
+
+use domain::base::Message;
+use domain::base::iana::Rcode;
+
 use super::*;
 use crate::records::changes;
 
@@ -61,6 +66,7 @@ const DIALOGUE: &str = "
     NOERROR aa
     answer fleet.example 60 NS ns1.fleet.example
     answer fleet.example 60 NS ns.other.test
+    additional ns1.fleet.example 60 A 192.0.2.53
 
     ? fleet.example A
     NOERROR aa
@@ -252,7 +258,7 @@ fn dialogue() {
         for transport in [Transport::Udp, Transport::Tcp] {
             let mut out = Vec::new();
             let request = query(question).finish();
-            let outcome = super::answer(&index, &request, transport, &mut out).unwrap();
+            let outcome = answer_over(&index, &request, transport, &mut out).unwrap();
             let told = tell(&out);
             assert_eq!(told, expected, "{question} over {transport:?}");
             assert_eq!(outcome.rcode.to_string(), told.split_whitespace().next().unwrap());
@@ -276,7 +282,7 @@ fn names_come_back_in_the_case_they_were_asked() {
     let index = Index::default().apply(&changes(FLEET));
     let mut out = Vec::new();
     let asked = "aPi.C1.fLeEt.ExAmPlE";
-    super::answer(&index, &query(&format!("{asked} A")).finish(), Transport::Udp, &mut out).unwrap();
+    answer_over(&index, &query(&format!("{asked} A")).finish(), Transport::Udp, &mut out).unwrap();
     let message = Message::from_slice(&out).unwrap();
     assert_eq!(message.sole_question().unwrap().qname().to_string(), asked);
     let owner = message.answer().unwrap().next().unwrap().unwrap().owner().to_string();
@@ -301,7 +307,8 @@ fn edns_is_answered_when_asked() {
     ] {
         let index = Index::default().apply(&changes(FLEET));
         let mut out = Vec::new();
-        let outcome = super::answer(&index, &request.finish(), Transport::Udp, &mut out).unwrap();
+        let request = request.finish();
+        let outcome = answer_over(&index, &request, Transport::Udp, &mut out).unwrap();
         let message = Message::from_slice(&out).unwrap();
         let told = message.opt().map(|opt| {
             let rcode = opt.rcode(message.header());
@@ -340,7 +347,8 @@ fn what_does_not_fit_is_truncated_over_udp_only() {
             Some(size) => with_opt("a.z A", 0, size, false),
         };
         let mut out = Vec::new();
-        let outcome = super::answer(&index, &request.finish(), transport, &mut out).unwrap();
+        let request = request.finish();
+        let outcome = answer_over(&index, &request, transport, &mut out).unwrap();
         let case = format!("{addresses} addresses, {edns:?}, {transport:?}");
         let message = Message::from_slice(&out).unwrap();
         assert_eq!(message.header().tc(), expected.is_none(), "{case}");
@@ -407,7 +415,7 @@ fn what_is_no_query_gets_an_error_or_silence() {
     ] {
         let index = Index::default().apply(&changes(FLEET));
         let mut out = b"what was there before".to_vec();
-        let outcome = super::answer(&index, &request, Transport::Udp, &mut out);
+        let outcome = answer_over(&index, &request, Transport::Udp, &mut out);
         assert_eq!(outcome.map(|outcome| outcome.rcode), expected.map(OptRcode::from), "{what}");
         let Some(rcode) = expected else {
             assert!(out.is_empty(), "{what}");
@@ -451,12 +459,25 @@ fn the_outcome_names_the_zone_of_the_question() {
         ("x.inner.fleet.example A", Some("inner.fleet.example")),
         ("other.test A", None),
     ] {
-        let outcome = super::answer(&index, &query(question).finish(), Transport::Udp, &mut Vec::new()).unwrap();
-        assert_eq!(outcome.zone.map(|apex| apex.to_string()).as_deref(), zone, "{question}");
+        let request = query(question).finish();
+        let outcome = answer_over(&index, &request, Transport::Udp, &mut Vec::new()).unwrap();
+        assert_eq!(outcome.apex().map(ToString::to_string).as_deref(), zone, "{question}");
     }
 }
 
 const ID: u16 = 0xbeef;
+
+static SETTINGS: LazyLock<Settings> = LazyLock::new(Settings::default);
+
+fn answer_over<'a>(
+    index: &'a Index,
+    request: &'a [u8],
+    transport: Transport,
+    out: &mut Vec<u8>,
+) -> Option<Outcome<'a>> {
+    let client = Client { address: IpAddr::from([192, 0, 2, 200]), transport, now: 1_700_000_000 };
+    super::answer(index, &SETTINGS, &client, request, out)
+}
 
 /// `NAME TYPE [CLASS]`
 fn query(question: &str) -> AdditionalBuilder<Vec<u8>> {
@@ -483,7 +504,7 @@ fn with_opt(question: &str, version: u8, payload_size: u16, dnssec_ok: bool) -> 
 
 fn ask(zones: &str, request: AdditionalBuilder<Vec<u8>>, transport: Transport) -> String {
     let mut out = Vec::new();
-    super::answer(&Index::default().apply(&changes(zones)), &request.finish(), transport, &mut out).unwrap();
+    answer_over(&Index::default().apply(&changes(zones)), &request.finish(), transport, &mut out).unwrap();
     tell(&out)
 }
 

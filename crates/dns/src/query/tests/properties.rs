@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::Changes;
-use model::snapshot::{NameChange, ZoneChange};
+use model::snapshot::{NameChange, RecordData, RecordSet, ZoneChange};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -71,7 +71,7 @@ fn check_any(octets: &[u8], tcp: bool) -> Result<(), TestCaseError> {
     let index = Index::default().apply(&changes(FLEET));
     let mut out = Vec::new();
     let transport = if tcp { Transport::Tcp } else { Transport::Udp };
-    let outcome = super::super::answer(&index, octets, transport, &mut out);
+    let outcome = answer_over(&index, octets, transport, &mut out);
     prop_assert_eq!(outcome.is_some(), !out.is_empty());
     if outcome.is_some() {
         let message = Message::from_slice(&out).unwrap();
@@ -88,7 +88,7 @@ type Answer = (String, bool, Vec<String>);
 
 fn lookup(index: &Index, asked: &DnsName, qtype: &str) -> Answer {
     let mut out = Vec::new();
-    super::super::answer(index, &query(&format!("{asked} {qtype}")).finish(), Transport::Tcp, &mut out).unwrap();
+    answer_over(index, &query(&format!("{asked} {qtype}")).finish(), Transport::Tcp, &mut out).unwrap();
     let told = tell(&out);
     let answers = told.lines().filter_map(|line| line.strip_prefix("answer ")).map(str::to_owned).collect();
     let message = Message::from_slice(&out).unwrap();
@@ -185,6 +185,13 @@ impl State {
 
 fn ancestors(name: &DnsName) -> impl Iterator<Item = DnsName> {
     std::iter::successors(Some(name.clone()), DnsName::parent)
+}
+
+fn as_alias(set: &RecordSet) -> Option<(&RecordSet, &DnsName)> {
+    match &set.data {
+        RecordData::Cname(target) => Some((set, target)),
+        _ => None,
+    }
 }
 
 fn lines(set: &RecordSet) -> Vec<(&'static str, String)> {
