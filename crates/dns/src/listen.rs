@@ -6,6 +6,7 @@ mod udp;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -58,6 +59,19 @@ impl Listeners {
                 result => return result,
             }
         }
+    }
+
+    /// From sockets that another process had bound and set up; within a tokio runtime. There must be one for UDP.
+    pub fn adopt(udp: Vec<OwnedFd>, tcp: OwnedFd) -> io::Result<Self> {
+        let udp: Vec<UdpSocket> = udp.into_iter().map(UdpSocket::from).collect();
+        let address = udp.first().ok_or(io::ErrorKind::InvalidInput)?.local_addr()?;
+        Ok(Self { udp, tcp: TcpListener::from_std(tcp.into())?, address })
+    }
+
+    /// The sockets for another process, for UDP and for TCP. While both have them, each query is answered by one.
+    pub fn share(&self) -> io::Result<(Vec<OwnedFd>, OwnedFd)> {
+        let udp = self.udp.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<_>>()?;
+        Ok((udp, self.tcp.as_fd().try_clone_to_owned()?))
     }
 
     pub fn address(&self) -> SocketAddr {

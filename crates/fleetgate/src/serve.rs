@@ -18,7 +18,10 @@ use crate::control::{Control, Published};
 use crate::hand_over::{Inheritance, Post, Sockets};
 use crate::telemetry::{self, ControlMetrics};
 
+/// What sockets are called that pass from process to process; those of doors by their flags.
 const ADMIN: &str = "--admin";
+const DNS_UDP: &str = "--dns/udp";
+const DNS_TCP: &str = "--dns/tcp";
 /// An answer that is being read from the database keeps it open for milliseconds, a large listing for a second.
 const GIVING_UP: Duration = Duration::from_secs(10);
 
@@ -96,7 +99,7 @@ impl Server {
 
         let mut inheritance = inherit(options)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = options.dns.map(dns::Listeners::bind).transpose()?;
+        let dns = options.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
         let apiserver = options.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
         let sni = options.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
         let admin = options.admin.map(|at| open_admin(at, &mut inheritance)).transpose()?;
@@ -107,7 +110,7 @@ impl Server {
             admin: admin.as_ref().map(api::Admin::address),
         };
 
-        let shared = share_sockets([apiserver.as_ref(), sni.as_ref()], admin.as_ref())?;
+        let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], admin.as_ref())?;
 
         let (home, database, first) = open_home(options, inheritance.has_predecessor())?;
 
@@ -239,6 +242,14 @@ fn inherit(options: &ServeOptions) -> anyhow::Result<Inheritance> {
     Ok(inheritance)
 }
 
+/// Within a tokio runtime.
+fn open_dns(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<dns::Listeners> {
+    match (inheritance.take(DNS_UDP, at), inheritance.take(DNS_TCP, at).pop()) {
+        (udp, Some(tcp)) if !udp.is_empty() => dns::Listeners::adopt(udp, tcp).context("taking over DNS"),
+        _ => Ok(dns::Listeners::bind(at)?),
+    }
+}
+
 fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> anyhow::Result<Door> {
     match inheritance.take(kind.flag(), at).pop() {
         Some(listener) => Door::adopt(listener, kind).context("taking over a door"),
@@ -254,8 +265,19 @@ fn open_admin(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<a
 }
 
 /// Copies for whoever comes after us; the originals go to those who serve them.
-fn share_sockets(doors: [Option<&Door>; 2], admin: Option<&api::Admin>) -> anyhow::Result<Sockets> {
+fn share_sockets(
+    dns: Option<&dns::Listeners>,
+    doors: [Option<&Door>; 2],
+    admin: Option<&api::Admin>,
+) -> anyhow::Result<Sockets> {
     let mut shared = Sockets::default();
+    if let Some(dns) = dns {
+        let (udp, tcp) = dns.share().context("sharing DNS")?;
+        for socket in udp {
+            shared.add(DNS_UDP, dns.address(), socket);
+        }
+        shared.add(DNS_TCP, dns.address(), tcp);
+    }
     for door in doors.into_iter().flatten() {
         shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
     }

@@ -19,6 +19,9 @@ use crate::recent::{Ring, unix_time};
 /// What the kernel holds for us while all are answered that came before: some ten thousand queries, 40 ms at full
 /// speed. It grants what `net.core.rmem_max` allows.
 const RECEIVE_BUFFER: usize = 8 * 1024 * 1024;
+/// How soon a thread without queries notices that it is to end. A socket that another process takes over cannot be shut
+/// down to wake it: it would be shut down for both.
+const LOOK_UP: Duration = Duration::from_millis(200);
 /// Errors of a socket that do not come from one packet or client (no memory) pass by themselves; until then the loop
 /// must not spin.
 const AFTER_ERROR: Duration = Duration::from_millis(20);
@@ -51,6 +54,7 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     // Less is slower under bursts, but works.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+    socket.set_read_timeout(Some(LOOK_UP))?;
     Ok(socket)
 }
 
@@ -58,16 +62,13 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
 #[derive(Debug)]
 pub(super) struct Workers {
     stopping: Arc<AtomicBool>,
-    sockets: Vec<Arc<UdpSocket>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
     pub(super) fn start(sockets: Vec<UdpSocket>, shared: &Shared) -> io::Result<Self> {
-        let mut workers = Self { stopping: Arc::default(), sockets: Vec::new(), threads: Vec::new() };
+        let mut workers = Self { stopping: Arc::default(), threads: Vec::new() };
         for (number, socket) in sockets.into_iter().enumerate() {
-            let socket = Arc::new(socket);
-            workers.sockets.push(Arc::clone(&socket));
             let wildcard = socket.local_addr()?.ip().is_unspecified();
             let worker = Worker {
                 socket,
@@ -87,10 +88,6 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        for socket in &self.sockets {
-            // Wakes who waits on it, although the kernel says that it was not connected.
-            let _ = SockRef::from(socket.as_ref()).shutdown(std::net::Shutdown::Both);
-        }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a DNS thread panicked");
@@ -100,7 +97,7 @@ impl Drop for Workers {
 }
 
 struct Worker {
-    socket: Arc<UdpSocket>,
+    socket: UdpSocket,
     stopping: Arc<AtomicBool>,
     shared: Shared,
     ring: Ring,
@@ -111,12 +108,9 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, mut batch: Batch) {
-        loop {
-            let received = batch.receive(&self.socket);
-            if self.stopping.load(Ordering::Acquire) {
-                return;
-            }
-            match received {
+        // What was received is answered, also by one that is to end.
+        while !self.stopping.load(Ordering::Acquire) {
+            match batch.receive(&self.socket) {
                 Ok(received) => {
                     self.answer(&mut batch, received);
                     let failed = batch.send(&self.socket);
@@ -165,8 +159,8 @@ impl Worker {
 
 /// No error ends the loop: what one packet caused is forgotten at once, anything else after a moment.
 fn pause_after(error: &io::Error) {
-    use io::ErrorKind::{ConnectionRefused, Interrupted};
-    if matches!(error.kind(), ConnectionRefused | Interrupted) {
+    use io::ErrorKind::{ConnectionRefused, Interrupted, WouldBlock};
+    if matches!(error.kind(), ConnectionRefused | Interrupted | WouldBlock) {
         return;
     }
     tracing::warn!(%error, "receiving DNS queries");
