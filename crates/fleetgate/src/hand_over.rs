@@ -20,6 +20,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     recvmsg, sendmsg, socket_with,
 };
+use tokio::sync::mpsc::{self, Receiver};
 
 /// In the data folder.
 const FILE: &str = "hand-over.sock";
@@ -64,8 +65,25 @@ impl Post {
         Ok(Self(socket))
     }
 
-    /// Waits for a successor.
-    pub(crate) fn next(&self) -> io::Result<Successor> {
+    /// Waits for successors in a thread of its own, which nobody waits for.
+    pub(crate) fn watch(self) -> io::Result<Receiver<Successor>> {
+        // One at a time: while one takes over, another one waits to be heard.
+        let (sender, successors) = mpsc::channel(1);
+        std::thread::Builder::new().name("hand-over".into()).spawn(move || {
+            loop {
+                let sent = match self.next() {
+                    Ok(successor) => sender.blocking_send(successor),
+                    Err(error) => return tracing::error!(%error, "no process can take over from this one any more"),
+                };
+                if sent.is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(successors)
+    }
+
+    fn next(&self) -> io::Result<Successor> {
         loop {
             let successor = Successor(accept_with(&self.0, SocketFlags::CLOEXEC)?);
             match receive(&successor.0) {

@@ -1,5 +1,6 @@
 //! `fleetgate serve`: everything in one process.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,11 +12,12 @@ use gateway::{Door, DoorKind};
 use prometheus_client::registry::Registry;
 use store::{Database, DatabaseError, Home, Update};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::ServeOptions;
-use crate::control::{Control, Published};
-use crate::hand_over::{Inheritance, Post, Sockets};
+use crate::control::{Control, Published, Running};
+use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::telemetry::{self, ControlMetrics};
 
 /// What sockets are called that pass from process to process; those of doors by their flags.
@@ -64,7 +66,7 @@ impl Signals {
 /// A server that answers.
 pub(crate) struct Server {
     pub(crate) addresses: Addresses,
-    control: crate::control::Running,
+    control: Running,
     state: Arc<api::State>,
     stop_dns: CancellationToken,
     /// Ends the admin interface, which says until the end that we are not ready any more.
@@ -78,7 +80,7 @@ pub(crate) struct Server {
 
 /// What a successor needs of us.
 struct HandOver {
-    post: Arc<Post>,
+    successors: Receiver<Successor>,
     shared: Sockets,
     /// For the case that it ends before it serves.
     options: ServeOptions,
@@ -150,18 +152,19 @@ impl Server {
             admin = addresses.admin.map(tracing::field::display),
             "ready"
         );
-        let hand_over = post.map(|post| HandOver { post: Arc::new(post), shared, options: options.clone() });
+        let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
+        let hand_over = successors.map(|successors| HandOver { successors, shared, options: options.clone() });
         let drain = options.drain;
         Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin, hand_over })
     }
 
-    pub(crate) async fn until_told_to_stop(self, mut signals: Signals) -> anyhow::Result<()> {
+    pub(crate) async fn until_told_to_stop(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let handed_over = tokio::select! {
             signal = signals.next() => {
                 tracing::info!("{signal}: draining");
                 false
             }
-            () = self.hand_over() => {
+            () = HandOver::done(self.hand_over.as_mut(), &self.control) => {
                 tracing::info!("another process has taken over: draining");
                 true
             }
@@ -199,24 +202,14 @@ impl Server {
     }
 }
 
-impl Server {
+impl HandOver {
     /// Ends when another process serves from our sockets.
-    async fn hand_over(&self) {
-        let Some(HandOver { post, shared, options }) = &self.hand_over else { return std::future::pending().await };
-        loop {
-            let waiting = Arc::clone(post);
-            let successor = match tokio::task::spawn_blocking(move || waiting.next()).await {
-                Ok(Ok(successor)) => successor,
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "no process can take over from this one any more");
-                    return std::future::pending().await;
-                }
-                Err(_) => return std::future::pending().await,
-            };
+    async fn done(this: Option<&mut Self>, control: &Running) {
+        let Some(Self { successors, shared, options }) = this else { return pending().await };
+        while let Some(successor) = successors.recv().await {
             tracing::info!("another process wants to take over");
-            let Some(paused) = self.control.pause() else { return std::future::pending().await };
-            let given = successor.give(shared);
-            let taken = match given {
+            let Some(paused) = control.pause() else { break };
+            let taken = match successor.give(shared) {
                 Ok(()) => tokio::task::spawn_blocking(move || successor.is_ready()).await.unwrap_or(false),
                 Err(error) => {
                     tracing::error!(%error, "the sockets could not be given away");
@@ -230,6 +223,8 @@ impl Server {
             let options = options.clone();
             paused.resume(Box::new(move || open_home(&options, true)));
         }
+        // Nobody can take over any more, and the log says why.
+        pending().await;
     }
 }
 
