@@ -108,7 +108,7 @@ pub fn read(document: &Document<'_>) -> Result<Manifest, Mistake> {
         return Err(mistake(document, reason));
     }
     match kind {
-        Kind::Zone => named(document, kind, |name, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
+        Kind::Zone => named(document, kind, |name, spec: ZoneSpec| Value::Zone(spec.into_model(name, None))),
         Kind::Tenant => named(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
         Kind::Cluster => cluster(document),
         Kind::AddressPool => named(document, kind, |_, _: AddressPoolSpec| Value::Other),

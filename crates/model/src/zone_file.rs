@@ -4,10 +4,13 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::name::DnsName;
-use crate::snapshot::Soa;
+use crate::snapshot::{NameRecords, RecordSet, Soa};
 
-/// RFC 1035 3.2.2, RFC 6672 2.1 and RFC 4034 3 and 4.
+/// RFC 1035 3.2.2, RFC 3596 2.1, RFC 6672 2.1 and RFC 4034 3 and 4.
+const A: u16 = 1;
+const NS: u16 = 2;
 const CNAME: u16 = 5;
+const AAAA: u16 = 28;
 const DNAME: u16 = 39;
 const RRSIG: u16 = 46;
 const NSEC: u16 = 47;
@@ -99,6 +102,67 @@ impl ZoneFile {
     pub fn has(&self, name: &DnsName, rtype: u16) -> bool {
         self.sets_of(name).any(|number| self.sets[number as usize].rtype == rtype)
     }
+
+    /// Whether the name leads to addresses, its own or another's.
+    pub fn has_address(&self, name: &DnsName) -> bool {
+        self.sets_of(name).any(|number| matches!(self.sets[number as usize].rtype, A | AAAA | CNAME))
+    }
+
+    /// The name servers at the apex.
+    pub fn nameservers(&self) -> Vec<DnsName> {
+        let sets = self.sets_of(&self.apex).map(|number| self.set(number));
+        let servers = sets.filter(|set| set.rtype == NS).flat_map(|set| set.records());
+        servers.filter_map(|wire| DnsName::from_wire(wire).ok()).collect()
+    }
+
+    /// What keeps anything at `name` from being answered: the zone cut or the DNAME record above it, and its type.
+    pub fn hides(&self, name: &DnsName) -> Option<(DnsName, &'static str)> {
+        let mut above = name.parent();
+        while let Some(place) = above.filter(|place| place.is_at_or_under(&self.apex)) {
+            if place != self.apex && self.has(&place, NS) {
+                return Some((place, "NS"));
+            }
+            if self.has(&place, DNAME) {
+                return Some((place, "DNAME"));
+            }
+            above = place.parent();
+        }
+        None
+    }
+
+    /// The same file with more sets at names that it has records of, each of a type that the name does not have yet.
+    pub(crate) fn with(&self, more: &[NameRecords]) -> Self {
+        let mut file = self.clone();
+        for name in more {
+            for set in name.records.iter() {
+                // Only a file of 4 GiB has no room for it.
+                let _ = file.add(&name.name, set);
+            }
+        }
+        file
+    }
+
+    fn add(&mut self, name: &DnsName, set: &RecordSet) -> Option<()> {
+        let rtype = set.data.rtype();
+        let mut records = set.data.to_wire();
+        records.sort_unstable();
+        let there = self.sets_of(name);
+        let entries = &self.sets[there.start as usize..there.end as usize];
+        let position = there.start as usize + entries.partition_point(|entry| entry.rtype < rtype);
+        let entry = SetEntry {
+            name: entries.first()?.name,
+            data: u32::try_from(self.octets.len()).ok()?,
+            ttl: set.ttl,
+            rtype,
+            count: u16::try_from(records.len()).ok()?,
+        };
+        for record in &records {
+            self.octets.extend_from_slice(&u16::try_from(record.len()).ok()?.to_be_bytes());
+            self.octets.extend_from_slice(record);
+        }
+        self.sets.insert(position, entry);
+        Some(())
+    }
 }
 
 impl<'a> FileSet<'a> {
@@ -148,6 +212,8 @@ pub enum RecordError {
     SoaBelowApex(DnsName),
     #[error("{0} has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing beside it")]
     CnameAndOthers(DnsName),
+    #[error("the apex {0} has a CNAME record beside its SOA; RFC 2181 10.1 allows nothing beside it")]
+    CnameAtApex(DnsName),
     #[error("{0} has several DNAME records; RFC 6672 2.4 allows one")]
     SeveralDnames(DnsName),
     #[error("{0} has more than {MAX_RECORDS} records of one type")]
@@ -262,6 +328,9 @@ impl ZoneFile {
         for of_type in of_name.chunk_by(|left, right| at(left).rtype == at(right).rtype) {
             let (last, rtype) = (of_type[of_type.len() - 1], at(&of_type[0]).rtype);
             match rtype {
+                CNAME if name_at(unsorted, at(&of_name[0]).name) == self.apex.as_wire() => {
+                    return Err((last, RecordError::CnameAtApex));
+                }
                 CNAME if of_type.len() > 1 || of_name.iter().any(|place| !may_accompany_cname(at(place).rtype)) => {
                     return Err((last, RecordError::CnameAndOthers));
                 }
@@ -347,6 +416,12 @@ mod tests {
     }
 
     #[test]
+    fn signatures_may_stand_beside_a_cname() {
+        let file = file(&[("a.z.test", 5, 1, b"\0"), ("a.z.test", 46, 1, b"s"), ("a.z.test", 47, 1, b"n")]).unwrap();
+        assert_eq!(file.sets_of(&name("a.z.test")).len(), 3);
+    }
+
+    #[test]
     fn records_that_cannot_stand_together_are_refused() {
         let a: &[u8] = &[1, 1, 1, 1];
         for (records, number, error) in [
@@ -361,6 +436,7 @@ mod tests {
                 1,
                 RecordError::CnameAndOthers(name("a.z.test")),
             ),
+            (vec![("z.test", 5, 1, &b"\0"[..])], 0, RecordError::CnameAtApex(name("z.test"))),
             (
                 vec![("a.z.test", 39, 1, &b"\0"[..]), ("a.z.test", 39, 1, &b"\x01a\0"[..])],
                 1,
