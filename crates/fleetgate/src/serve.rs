@@ -224,7 +224,7 @@ impl HandOver {
             paused.resume(Box::new(move || open_home(&options, true)));
         }
         // Nobody can take over any more, and the log says why.
-        pending().await;
+        pending::<()>().await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! From the text of a manifest file to model values, with every mistake located.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -20,6 +21,7 @@ use crate::labels::{LabelKey, LabelValue};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written, checked_option};
 use crate::zone::ZoneSpec;
+use crate::zone_file;
 
 /// One YAML document of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,10 +97,10 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Gives the content of a file that a manifest names by its path, or says why it cannot be had.
-pub type Beside<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
+pub type Beside<'a> = &'a mut dyn FnMut(&str) -> Result<Arc<Vec<u8>>, String>;
 
 /// For documents that come alone.
-pub fn nothing_beside(_: &str) -> Result<Vec<u8>, String> {
+pub fn nothing_beside(_: &str) -> Result<Arc<Vec<u8>>, String> {
     Err("there are no files beside it".into())
 }
 
@@ -116,7 +118,7 @@ pub fn read(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mis
         return Err(mistake(document, reason));
     }
     match kind {
-        Kind::Zone => named(document, kind, |name, spec: ZoneSpec| Value::Zone(spec.into_model(name))),
+        Kind::Zone => zone(document, beside),
         Kind::Tenant => named(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
         Kind::Cluster => cluster(document, beside),
         Kind::AddressPool => named(document, kind, |_, _: AddressPoolSpec| Value::Other),
@@ -235,6 +237,20 @@ fn named<S: DeserializeOwned + Check>(
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, S>>(document)?;
     let object = place(document, kind, metadata.name.0.clone(), metadata.namespace)?;
     Ok(Manifest { object, value: value(metadata.name.0, spec) })
+}
+
+fn zone(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
+    let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(document)?;
+    let object = place(document, Kind::Zone, metadata.name.0.clone(), metadata.namespace)?;
+    let path = spec.zone_file.as_ref().and_then(|file| file.file.as_ref()).map(|path| path.0.0.clone());
+    let zone_file = path.map(|path| {
+        let octets = beside(&path).map_err(|reason| at_path(document, &path, reason))?;
+        // The mistake has its place in that file; ours is where it is named.
+        zone_file::parse(&octets, &spec.domain.0, spec.ttl)
+            .map_err(|mistake| where_it_says(document, &path, format!("{path}:{mistake}")))
+    });
+    let zone_file = zone_file.transpose()?.map(Arc::new);
+    Ok(Manifest { object, value: Value::Zone(spec.into_model(metadata.name.0, zone_file)) })
 }
 
 fn cluster(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {

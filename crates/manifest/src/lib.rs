@@ -15,5 +15,6 @@ pub mod tenant;
 pub mod text;
 pub mod verdict;
 pub mod zone;
+pub mod zone_file;
 
 pub use document::{Beside, Document, Manifest, Mistake, Value, nothing_beside, read, split};

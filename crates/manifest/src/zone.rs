@@ -1,11 +1,13 @@
 //! `kind: Zone`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::CustomResource;
 use model::name::NameTemplate;
 use model::resource::{FrontDoor, Nameserver, Zone as ModelZone};
+use model::zone_file::ZoneFile;
 use model::{DnsName, ObjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -249,10 +251,11 @@ impl Check for ZoneSpec {
 }
 
 impl ZoneSpec {
-    pub fn into_model(self, name: ObjectName) -> ModelZone {
+    /// `zone_file` is what `spec.zoneFile` names, read with `spec.domain` and `spec.ttl`.
+    pub fn into_model(self, name: ObjectName, zone_file: Option<Arc<ZoneFile>>) -> ModelZone {
         let not_yet = if self.dnssec.enabled {
             Some("spec.dnssec")
-        } else if self.zone_file.is_some() {
+        } else if self.zone_file.is_some() && zone_file.is_none() {
             Some("spec.zoneFile")
         } else if self.publish.contains(&Publisher::DnsEndpoint) {
             Some("spec.publish: dnsEndpoint")
@@ -273,6 +276,7 @@ impl ZoneSpec {
                 Some(hostname) => FrontDoor::Hostname(hostname.0),
                 None => FrontDoor::Addresses(Text::list(&door.addresses)),
             }),
+            zone_file,
             authoritative: self.publish.contains(&Publisher::Authoritative),
             grace: self.withdrawal.grace.0.0,
             not_yet,

@@ -76,7 +76,7 @@ impl Planner {
 
         let mut touched = self.absorb(facts, &mut queue, &mut step);
         if touched.zones {
-            self.domains = zone::settle(&self.zones, &mut step);
+            self.domains = zone::settle(&self.zones, &self.domains, &mut step);
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {

@@ -47,7 +47,11 @@ pub enum Refusal {
     DomainTaken { domain: DnsName, holder: ObjectName },
     #[error("{name} lies inside the domain of Zone {zone}, which would hide it")]
     HiddenByZone { name: DnsName, zone: ObjectName },
-    #[error("the Zone has no name servers; give `nameservers`")]
+    #[error("{name} stands in the zone file of Zone {zone}")]
+    InZoneFile { name: DnsName, zone: ObjectName },
+    #[error("{name} lies below {cut}, whose {rtype} record in the zone file of Zone {zone} would hide it")]
+    HiddenByZoneFile { name: DnsName, cut: DnsName, rtype: &'static str, zone: ObjectName },
+    #[error("the Zone has no name servers; give `nameservers`, or NS records at the apex of its zone file")]
     NoNameservers,
     #[error("name server {0} lies inside the Zone and needs an address")]
     NameserverWithoutAddress(DnsName),
@@ -72,6 +76,8 @@ impl Refusal {
             Self::Reserved { .. } => "Reserved",
             Self::DomainTaken { .. } => "DomainTaken",
             Self::HiddenByZone { .. } => "HiddenByZone",
+            Self::InZoneFile { .. } => "InZoneFile",
+            Self::HiddenByZoneFile { .. } => "HiddenByZoneFile",
             Self::NoNameservers => "NoNameservers",
             Self::NameserverWithoutAddress(_) => "NameserverWithoutAddress",
             Self::NameTooLong { .. } => "NameTooLong",

@@ -9,6 +9,7 @@ use crate::identity::{ClusterId, ClusterName, ObjectName};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
 use crate::proof::Proof;
+use crate::zone_file::ZoneFile;
 
 /// A delegated DNS zone and how its clusters are named.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,8 @@ pub struct Zone {
     pub api: NameTemplate,
     pub apps: NameTemplate,
     pub gateway: Option<FrontDoor>,
+    /// The operator's own records, read for this very domain.
+    pub zone_file: Option<Arc<ZoneFile>>,
     /// Whether we answer for the zone ourselves.
     pub authoritative: bool,
     /// How long the last addresses of a cluster stay when no node is ready any more.

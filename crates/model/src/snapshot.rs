@@ -139,6 +139,28 @@ pub enum RecordData {
     Ns(Vec<DnsName>),
 }
 
+impl RecordData {
+    /// The type's number (RFC 1035 3.2.2, RFC 3596 2.1).
+    pub fn rtype(&self) -> u16 {
+        match self {
+            Self::A(_) => 1,
+            Self::Aaaa(_) => 28,
+            Self::Cname(_) => 5,
+            Self::Ns(_) => 2,
+        }
+    }
+
+    /// Each record's data in wire form, uncompressed.
+    pub fn to_wire(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::A(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
+            Self::Aaaa(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
+            Self::Cname(name) => vec![name.as_wire().to_vec()],
+            Self::Ns(names) => names.iter().map(|name| name.as_wire().to_vec()).collect(),
+        }
+    }
+}
+
 /// Where a connection goes, who may make it, and how many there may be.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Route {

@@ -4,11 +4,16 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::name::DnsName;
-use crate::snapshot::Soa;
+use crate::snapshot::{NameRecords, RecordSet, Soa};
 
-/// RFC 1035 3.2.2 and RFC 6672 2.1.
+/// RFC 1035 3.2.2, RFC 3596 2.1, RFC 6672 2.1 and RFC 4034 3 and 4.
+const A: u16 = 1;
+const NS: u16 = 2;
 const CNAME: u16 = 5;
+const AAAA: u16 = 28;
 const DNAME: u16 = 39;
+const RRSIG: u16 = 46;
+const NSEC: u16 = 47;
 
 /// All records of one zone but its SOA, checked against each other. Names are in lower case.
 #[derive(Clone, PartialEq, Eq)]
@@ -97,6 +102,67 @@ impl ZoneFile {
     pub fn has(&self, name: &DnsName, rtype: u16) -> bool {
         self.sets_of(name).any(|number| self.sets[number as usize].rtype == rtype)
     }
+
+    /// Whether the name leads to addresses, its own or another's.
+    pub fn has_address(&self, name: &DnsName) -> bool {
+        self.sets_of(name).any(|number| matches!(self.sets[number as usize].rtype, A | AAAA | CNAME))
+    }
+
+    /// The name servers at the apex.
+    pub fn nameservers(&self) -> Vec<DnsName> {
+        let sets = self.sets_of(&self.apex).map(|number| self.set(number));
+        let servers = sets.filter(|set| set.rtype == NS).flat_map(|set| set.records());
+        servers.filter_map(|wire| DnsName::from_wire(wire).ok()).collect()
+    }
+
+    /// What keeps anything at `name` from being answered: the zone cut or the DNAME record above it, and its type.
+    pub fn hides(&self, name: &DnsName) -> Option<(DnsName, &'static str)> {
+        let mut above = name.parent();
+        while let Some(place) = above.filter(|place| place.is_at_or_under(&self.apex)) {
+            if place != self.apex && self.has(&place, NS) {
+                return Some((place, "NS"));
+            }
+            if self.has(&place, DNAME) {
+                return Some((place, "DNAME"));
+            }
+            above = place.parent();
+        }
+        None
+    }
+
+    /// The same file with more sets at names that it has records of, each of a type that the name does not have yet.
+    pub(crate) fn with(&self, more: &[NameRecords]) -> Self {
+        let mut file = self.clone();
+        for name in more {
+            for set in name.records.iter() {
+                // Only a file of 4 GiB has no room for it.
+                let _ = file.add(&name.name, set);
+            }
+        }
+        file
+    }
+
+    fn add(&mut self, name: &DnsName, set: &RecordSet) -> Option<()> {
+        let rtype = set.data.rtype();
+        let mut records = set.data.to_wire();
+        records.sort_unstable();
+        let there = self.sets_of(name);
+        let entries = &self.sets[there.start as usize..there.end as usize];
+        let position = there.start as usize + entries.partition_point(|entry| entry.rtype < rtype);
+        let entry = SetEntry {
+            name: entries.first()?.name,
+            data: u32::try_from(self.octets.len()).ok()?,
+            ttl: set.ttl,
+            rtype,
+            count: u16::try_from(records.len()).ok()?,
+        };
+        for record in &records {
+            self.octets.extend_from_slice(&u16::try_from(record.len()).ok()?.to_be_bytes());
+            self.octets.extend_from_slice(record);
+        }
+        self.sets.insert(position, entry);
+        Some(())
+    }
 }
 
 impl<'a> FileSet<'a> {
@@ -144,12 +210,16 @@ pub enum RecordError {
     SecondSoa,
     #[error("the SOA record stands at {0} instead of the apex")]
     SoaBelowApex(DnsName),
-    #[error("{0} has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing else")]
+    #[error("{0} has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing beside it")]
     CnameAndOthers(DnsName),
+    #[error("the apex {0} has a CNAME record beside its SOA; RFC 2181 10.1 allows nothing beside it")]
+    CnameAtApex(DnsName),
     #[error("{0} has several DNAME records; RFC 6672 2.4 allows one")]
     SeveralDnames(DnsName),
     #[error("{0} has more than {MAX_RECORDS} records of one type")]
     TooManyRecords(DnsName),
+    #[error("the data of a record at {0} is longer than 65535 octets")]
+    LongData(DnsName),
     #[error("the zone file is larger than 4 GiB")]
     TooLarge,
 }
@@ -174,13 +244,13 @@ impl Builder {
         if !name.is_at_or_under(&self.apex) {
             return Err(RecordError::OutsideZone { name: name.clone(), apex: self.apex.clone() });
         }
+        let length = u16::try_from(data.len()).map_err(|_| RecordError::LongData(name.clone()))?;
         let wire = name.as_wire();
         let name = match self.last_name.filter(|at| name_at(&self.octets, *at) == wire) {
             Some(at) => at,
             None => self.put(|octets| octets.extend_from_slice(wire))?,
         };
         self.last_name = Some(name);
-        let length = u16::try_from(data.len()).map_err(|_| RecordError::TooLarge)?;
         let data = self.put(|octets| {
             octets.extend_from_slice(&length.to_be_bytes());
             octets.extend_from_slice(data);
@@ -199,20 +269,26 @@ impl Builder {
     /// number among those that were pushed.
     pub fn finish(self) -> Result<ZoneFile, (usize, RecordError)> {
         let Self { apex, soa, records, octets: unsorted, .. } = self;
-        let mut order: Vec<u32> = (0..).take(records.len()).collect();
-        let key = |number: u32| {
-            let record = records[number as usize];
+        let key = |place: &Place| {
+            let record = records[place.number as usize];
             (name_at(&unsorted, record.name), record.rtype, data_at(&unsorted, record.data))
         };
-        order.sort_by(|left, right| key(*left).cmp(&key(*right)));
+        let mut order: Vec<Place> = (0..)
+            .zip(&records)
+            .map(|(number, record)| Place { start: start_of(name_at(&unsorted, record.name)), number })
+            .collect();
+        order.sort_unstable_by(|left, right| {
+            left.start.cmp(&right.start).then_with(|| key(left).cmp(&key(right))).then(left.number.cmp(&right.number))
+        });
         // RFC 2181 5: a set holds no record twice.
-        order.dedup_by(|left, right| key(*left) == key(*right));
+        order.dedup_by(|left, right| left.start == right.start && key(left) == key(right));
 
         let mut file = ZoneFile { apex, soa, sets: Vec::new(), octets: Vec::with_capacity(unsorted.len()) };
-        for of_name in order.chunk_by(|left, right| key(*left).0 == key(*right).0) {
-            file.take(of_name, &records, &unsorted).map_err(|(number, problem)| {
-                let name = DnsName::from_wire(key(number).0).unwrap_or_else(|_| file.apex.clone());
-                (number as usize, problem(name))
+        let one_name = |left: &Place, right: &Place| left.start == right.start && key(left).0 == key(right).0;
+        for of_name in order.chunk_by(one_name) {
+            file.take(of_name, &records, &unsorted).map_err(|(place, problem)| {
+                let name = DnsName::from_wire(key(&place).0).unwrap_or_else(|_| file.apex.clone());
+                (place.number as usize, problem(name))
             })?;
         }
         file.sets.shrink_to_fit();
@@ -221,21 +297,43 @@ impl Builder {
     }
 }
 
-/// The number of the record that is wrong, and what is wrong with its name.
-type Wrong = (u32, fn(DnsName) -> RecordError);
+/// A record's place in the order of names. Most names differ within their first octets, which stand here: comparing
+/// two of a million records in full costs several misses of the cache.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: [u64; 2],
+    number: u32,
+}
+
+/// The first octets of a name, such that they compare as the name does.
+fn start_of(name: &[u8]) -> [u64; 2] {
+    let mut octets = [0; 16];
+    let length = name.len().min(octets.len());
+    octets[..length].copy_from_slice(&name[..length]);
+    let (high, low) = octets.split_at(8);
+    [high, low].map(|half| half.iter().fold(0, |value, octet| value << 8 | u64::from(*octet)))
+}
+
+/// The record that is wrong, and what is wrong with its name.
+type Wrong = (Place, fn(DnsName) -> RecordError);
 
 impl ZoneFile {
     /// The records of one name, in the order of their types.
-    fn take(&mut self, of_name: &[u32], records: &[Record], unsorted: &[u8]) -> Result<(), Wrong> {
-        let at = |number: u32| records[number as usize];
+    fn take(&mut self, of_name: &[Place], records: &[Record], unsorted: &[u8]) -> Result<(), Wrong> {
+        let at = |place: &Place| records[place.number as usize];
         // No longer than what was collected, which `Builder::put` bounds.
         #[allow(clippy::cast_possible_truncation)]
         let name = self.octets.len() as u32;
-        self.octets.extend_from_slice(name_at(unsorted, at(of_name[0]).name));
-        for of_type in of_name.chunk_by(|left, right| at(*left).rtype == at(*right).rtype) {
-            let (last, rtype) = (of_type[of_type.len() - 1], at(of_type[0]).rtype);
+        self.octets.extend_from_slice(name_at(unsorted, at(&of_name[0]).name));
+        for of_type in of_name.chunk_by(|left, right| at(left).rtype == at(right).rtype) {
+            let (last, rtype) = (of_type[of_type.len() - 1], at(&of_type[0]).rtype);
             match rtype {
-                CNAME if of_name.len() > 1 => return Err((last, RecordError::CnameAndOthers)),
+                CNAME if name_at(unsorted, at(&of_name[0]).name) == self.apex.as_wire() => {
+                    return Err((last, RecordError::CnameAtApex));
+                }
+                CNAME if of_type.len() > 1 || of_name.iter().any(|place| !may_accompany_cname(at(place).rtype)) => {
+                    return Err((last, RecordError::CnameAndOthers));
+                }
                 DNAME if of_type.len() > 1 => return Err((last, RecordError::SeveralDnames)),
                 _ if of_type.len() > MAX_RECORDS => return Err((last, RecordError::TooManyRecords)),
                 _ => {}
@@ -243,9 +341,9 @@ impl ZoneFile {
             #[allow(clippy::cast_possible_truncation)]
             let (data, count) = (self.octets.len() as u32, of_type.len() as u16);
             // RFC 2181 5.2: a set has one TTL. Where the file gives several, the shortest promise is kept.
-            let ttl = of_type.iter().map(|number| at(*number).ttl).min().unwrap_or_default();
-            for number in of_type {
-                let octets = data_at(unsorted, at(*number).data);
+            let ttl = of_type.iter().map(|place| at(place).ttl).min().unwrap_or_default();
+            for place in of_type {
+                let octets = data_at(unsorted, at(place).data);
                 #[allow(clippy::cast_possible_truncation)]
                 self.octets.extend_from_slice(&(octets.len() as u16).to_be_bytes());
                 self.octets.extend_from_slice(octets);
@@ -254,6 +352,11 @@ impl ZoneFile {
         }
         Ok(())
     }
+}
+
+/// RFC 4034 2.5: the signatures and the chain of names of a signed zone.
+fn may_accompany_cname(rtype: u16) -> bool {
+    matches!(rtype, CNAME | RRSIG | NSEC)
 }
 
 fn data_at(octets: &[u8], at: u32) -> &[u8] {
@@ -313,6 +416,12 @@ mod tests {
     }
 
     #[test]
+    fn signatures_may_stand_beside_a_cname() {
+        let file = file(&[("a.z.test", 5, 1, b"\0"), ("a.z.test", 46, 1, b"s"), ("a.z.test", 47, 1, b"n")]).unwrap();
+        assert_eq!(file.sets_of(&name("a.z.test")).len(), 3);
+    }
+
+    #[test]
     fn records_that_cannot_stand_together_are_refused() {
         let a: &[u8] = &[1, 1, 1, 1];
         for (records, number, error) in [
@@ -327,6 +436,7 @@ mod tests {
                 1,
                 RecordError::CnameAndOthers(name("a.z.test")),
             ),
+            (vec![("z.test", 5, 1, &b"\0"[..])], 0, RecordError::CnameAtApex(name("z.test"))),
             (
                 vec![("a.z.test", 39, 1, &b"\0"[..]), ("a.z.test", 39, 1, &b"\x01a\0"[..])],
                 1,

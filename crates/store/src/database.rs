@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::identity::Kind;
 use model::{ObjectName, ObjectRef, Timestamp};
@@ -41,7 +42,7 @@ pub struct Record {
     pub text: String,
     /// The files that it names, by the path that it gives.
     #[serde(skip)]
-    pub beside: BTreeMap<String, Vec<u8>>,
+    pub beside: BTreeMap<String, Arc<Vec<u8>>>,
 }
 
 impl Record {
@@ -115,7 +116,7 @@ impl Database {
             let (of, path) = key.split_once('\n').unwrap_or((&key, ""));
             let object = object(of).ok_or_else(|| DatabaseError::Entry(of.into()))?;
             if let Some(record) = objects.get_mut(&object) {
-                record.beside.insert(path.into(), content);
+                record.beside.insert(path.into(), Arc::new(content));
             }
         }
         Ok(objects)
@@ -252,7 +253,8 @@ mod tests {
     fn files_beside_a_manifest_are_kept_and_go_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let with = |files: &[(&str, &str)]| {
-            let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec()));
+            let content = |content: &str| Arc::new(content.as_bytes().to_vec());
+            let files = files.iter().map(|(path, text)| ((*path).to_owned(), content(text)));
             Record { beside: files.collect(), ..record("x") }
         };
         let recalled = || Database::open(folder.path()).unwrap().load().unwrap();

@@ -10,8 +10,8 @@ use manifest::Mistake;
 
 /// 32 MiB hold the manifests of some 50,000 clusters; a larger file is more likely a mistake than a fleet.
 pub const MAX_FILE: u64 = 32 << 20;
-/// 256 MiB hold a zone of some six million records. Manifests name such files, so that they are read whole as well.
-pub const MAX_BESIDE: u64 = 256 << 20;
+/// For files that manifests name, which are read whole as well: zone files are the largest.
+pub const MAX_BESIDE: u64 = manifest::zone_file::MAX_OCTETS;
 /// Deeper than any layout that people keep, and an end for folders that are mounted into themselves.
 const MAX_DEPTH: usize = 16;
 

@@ -532,8 +532,8 @@ impl Reader<'_> {
             let path = self.root.join(&file);
             // Before the content: what is written meanwhile has another one.
             stamps.insert(file, folder::stamp(&path));
-            let content = folder::read_beside(&path)?;
-            contents.insert(given.to_owned(), content.clone());
+            let content = Arc::new(folder::read_beside(&path)?);
+            contents.insert(given.to_owned(), Arc::clone(&content));
             Ok(content)
         });
         let entry = read.map(|Manifest { object, value }| {
@@ -562,7 +562,7 @@ struct News {
     value: Value,
     text: String,
     /// The content of the files that it names, by the path that it gives.
-    beside: BTreeMap<String, Vec<u8>>,
+    beside: BTreeMap<String, Arc<Vec<u8>>>,
 }
 
 #[derive(Default)]

@@ -139,6 +139,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         apps: "*.{cluster}".parse().unwrap(),
         gateway: None,
         authoritative: true,
+        zone_file: None,
         grace: Duration::ZERO,
         not_yet: None,
     };

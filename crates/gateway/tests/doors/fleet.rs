@@ -196,6 +196,7 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         apps: "*.{cluster}".parse().unwrap(),
         gateway: None,
         authoritative: true,
+        zone_file: None,
         grace: Duration::from_mins(1),
         not_yet: None,
     };

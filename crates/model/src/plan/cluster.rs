@@ -11,6 +11,7 @@ use crate::name::{DnsName, NameTemplate};
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, FrontDoor, IngressMode, Tenant, Upstream, Zone};
 use crate::snapshot::{ClusterPart, Condition, Detail, NameRecords, RecordData, RecordSet, Route, Status};
+use crate::zone_file::ZoneFile;
 
 /// The service name of every cluster's first route.
 const API_SERVER: &str = "kube-apiserver";
@@ -60,6 +61,9 @@ pub(super) fn draft(
         {
             return Err(Refusal::HiddenByZone { name: name.clone(), zone: deeper.clone() });
         }
+        if let Some(file) = zone.zone_file.as_ref().filter(|_| name.is_at_or_under(&zone.domain)) {
+            check_file(file, name, zone)?;
+        }
         let claim = Claim::Name(name.clone());
         if claims.contains(&claim) {
             return Err(Refusal::ClaimedTwice { claim });
@@ -67,6 +71,18 @@ pub(super) fn draft(
         claims.push(claim);
     }
     Ok(Draft { api_name, apps_name, claims })
+}
+
+/// The file's records are the operator's: what they stand in the way of is refused, whoever was first.
+fn check_file(file: &ZoneFile, name: &DnsName, zone: &Zone) -> Result<(), Refusal> {
+    let (name, zone) = (name.clone(), zone.name.clone());
+    if !file.sets_of(&name).is_empty() {
+        return Err(Refusal::InZoneFile { name, zone });
+    }
+    match file.hides(&name) {
+        Some((cut, rtype)) => Err(Refusal::HiddenByZoneFile { name, cut, rtype, zone }),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn part(

@@ -7,4 +7,5 @@ mod refused;
 mod serials;
 mod standing;
 mod withdrawal;
+mod zone_files;
 mod zones;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::step::Step;
 use crate::fact::{Fact, Since};
@@ -10,6 +11,7 @@ use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::Zone;
 use crate::snapshot::{Detail, NameRecords, RecordData, RecordSet, Soa, Status, ZonePart};
+use crate::zone_file::ZoneFile;
 
 /// DESIGN: the SOA timers that a secondary gets.
 const REFRESH: u32 = 3600;
@@ -23,6 +25,17 @@ const AGENTS_LABEL: &str = "agents";
 pub(super) struct Domains {
     by_apex: HashMap<DnsName, ObjectName>,
     reserved: HashMap<DnsName, ObjectName>,
+    /// By zone.
+    merged_files: HashMap<ObjectName, MergedFile>,
+}
+
+/// A zone file and what we add at names that it has: no name has two sources of records. Kept, because making one costs
+/// a copy of the file.
+#[derive(Debug, Clone)]
+struct MergedFile {
+    file: Arc<ZoneFile>,
+    added: Vec<NameRecords>,
+    merged: Arc<ZoneFile>,
 }
 
 impl Domains {
@@ -48,7 +61,7 @@ impl Domains {
 }
 
 /// Judges all zones anew: there are few of them, and each change of one touches all clusters anyway.
-pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, step: &mut Step) -> Domains {
+pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, before: &Domains, step: &mut Step) -> Domains {
     let mut domains = Domains::default();
     let mut by_seniority: Vec<(&Since, &Zone)> = zones.values().map(|fact| (&fact.since, &fact.value)).collect();
     by_seniority.sort_by_key(|(since, zone)| (*since, &zone.name));
@@ -67,7 +80,7 @@ pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, step: &mut Step) 
                 domains.by_apex.insert(zone.domain.clone(), zone.name.clone());
                 let serial = step.serial_before(&zone.domain);
                 step.set_status(object, Status::accepted([], Detail::Zone { serial }));
-                step.place_zone(&zone.name, part(zone, serial));
+                step.place_zone(&zone.name, part(zone, serial, before, &mut domains));
             }
             Err(refusal) => {
                 step.set_status(object, Status::refused(&refusal));
@@ -85,53 +98,119 @@ fn judge(zone: &Zone, domains: &Domains) -> Result<(), Refusal> {
     if let Some(holder) = domains.by_apex.get(&zone.domain) {
         return Err(Refusal::DomainTaken { domain: zone.domain.clone(), holder: holder.clone() });
     }
-    if zone.nameservers.is_empty() {
+    let servers = servers(zone);
+    if servers.is_empty() {
         return Err(Refusal::NoNameservers);
     }
-    let bare =
-        |server: &&crate::resource::Nameserver| server.name.is_at_or_under(&zone.domain) && server.addresses.is_empty();
-    match zone.nameservers.iter().find(bare) {
-        Some(server) => Err(Refusal::NameserverWithoutAddress(server.name.clone())),
-        None => Ok(()),
+    for name in servers.into_iter().filter(|name| name.is_at_or_under(&zone.domain)) {
+        let file = zone.zone_file.as_ref();
+        let of_file = file.is_some_and(|file| file.has_address(&name));
+        let mut given = zone.nameservers.iter().filter(|server| server.name == name).peekable();
+        // What the file says of its own name servers counts verbatim, also where it says nothing.
+        if !of_file && given.peek().is_some() && given.all(|server| server.addresses.is_empty()) {
+            return Err(Refusal::NameserverWithoutAddress(name));
+        }
+        if let Some((cut, rtype @ "DNAME")) = file.and_then(|file| file.hides(&name)) {
+            return Err(Refusal::HiddenByZoneFile { name, cut, rtype, zone: zone.name.clone() });
+        }
     }
+    Ok(())
 }
 
-fn reserved_names(zone: &Zone) -> impl Iterator<Item = DnsName> + '_ {
-    let nameservers = zone.nameservers.iter().map(|server| server.name.clone());
-    let inside = nameservers.filter(|name| name.is_at_or_under(&zone.domain));
-    std::iter::once(zone.domain.clone()).chain(zone.domain.prepend(AGENTS_LABEL)).chain(inside)
-}
-
-fn part(zone: &Zone, serial: u32) -> ZonePart {
-    let apex = zone.domain.clone();
-    // In the order in which they were given, each once.
+/// Who answers for the zone, each once: a zone file's word counts before the Zone's own.
+fn servers(zone: &Zone) -> Vec<DnsName> {
+    let of_file = zone.zone_file.as_ref().map_or_else(Vec::new, |file| file.nameservers());
+    if !of_file.is_empty() {
+        return of_file;
+    }
     let mut servers: Vec<DnsName> = Vec::new();
     for server in &zone.nameservers {
         if !servers.contains(&server.name) {
             servers.push(server.name.clone());
         }
     }
-    let addresses = |name: &DnsName| {
-        let same = zone.nameservers.iter().filter(move |server| server.name == *name);
-        address_sets(same.flat_map(|server| server.addresses.iter().copied()), zone.ttl)
+    servers
+}
+
+fn reserved_names(zone: &Zone) -> impl Iterator<Item = DnsName> + '_ {
+    let nameservers = zone.nameservers.iter().map(|server| server.name.clone()).chain(servers(zone));
+    let inside = nameservers.filter(|name| name.is_at_or_under(&zone.domain));
+    std::iter::once(zone.domain.clone()).chain(zone.domain.prepend(AGENTS_LABEL)).chain(inside)
+}
+
+fn part(zone: &Zone, serial: u32, before: &Domains, domains: &mut Domains) -> ZonePart {
+    let (apex, soa) = (zone.domain.clone(), soa(zone, serial));
+    let names = generated_names(zone);
+    let (file, names) = match &zone.zone_file {
+        Some(file) => {
+            let (shared, names) = names.into_iter().partition(|name| !file.sets_of(&name.name).is_empty());
+            (Some(merge(&zone.name, file, shared, before, domains)), names)
+        }
+        None => (None, names),
     };
-    let mut at_apex = vec![RecordSet { ttl: zone.ttl, data: RecordData::Ns(servers.clone()) }];
-    at_apex.extend(addresses(&apex));
-    let inside = servers.iter().filter(|name| name.is_at_or_under(&apex) && **name != apex);
+    ZonePart { apex, soa, names, file, authoritative: zone.authoritative }
+}
+
+/// The NS records, and the addresses of name servers inside, where the zone file has none.
+fn generated_names(zone: &Zone) -> Vec<NameRecords> {
+    let file = zone.zone_file.as_ref();
+    let addresses = |name: &DnsName| {
+        let of_file = file.is_some_and(|file| file.has_address(name));
+        let given = zone.nameservers.iter().filter(|server| server.name == *name && !of_file);
+        address_sets(given.flat_map(|server| server.addresses.iter().copied()), zone.ttl)
+    };
+    let servers = servers(zone);
+    let mut at_apex = Vec::new();
+    if file.is_none_or(|file| file.nameservers().is_empty()) {
+        at_apex.push(RecordSet { ttl: zone.ttl, data: RecordData::Ns(servers.clone()) });
+    }
+    if servers.contains(&zone.domain) {
+        at_apex.extend(addresses(&zone.domain));
+    }
+    let inside = servers.iter().filter(|name| name.is_at_or_under(&zone.domain) && **name != zone.domain);
     let below = inside.map(|name| NameRecords { name: name.clone(), records: addresses(name).into() });
-    let names = std::iter::once(NameRecords { name: apex.clone(), records: at_apex.into() }).chain(below).collect();
-    let soa = Soa {
+    std::iter::once(NameRecords { name: zone.domain.clone(), records: at_apex.into() })
+        .chain(below)
+        .filter(|name| !name.records.is_empty())
+        .collect()
+}
+
+/// The zone file with what we add to its names.
+fn merge(
+    zone: &ObjectName,
+    file: &Arc<ZoneFile>,
+    added: Vec<NameRecords>,
+    before: &Domains,
+    domains: &mut Domains,
+) -> Arc<ZoneFile> {
+    if added.is_empty() {
+        return Arc::clone(file);
+    }
+    let earlier = before.merged_files.get(zone).filter(|earlier| earlier.file == *file && earlier.added == added);
+    let entry = earlier.cloned().unwrap_or_else(|| {
+        let merged = Arc::new(file.with(&added));
+        MergedFile { file: Arc::clone(file), added, merged }
+    });
+    let merged = Arc::clone(&entry.merged);
+    domains.merged_files.insert(zone.clone(), entry);
+    merged
+}
+
+/// The zone file's own counts verbatim.
+fn soa(zone: &Zone, serial: u32) -> Soa {
+    let of_file = zone.zone_file.as_ref().and_then(|file| file.soa());
+    let soa = of_file.cloned().unwrap_or_else(|| Soa {
         ttl: zone.ttl,
-        primary: zone.nameservers.first().map_or_else(|| apex.clone(), |server| server.name.clone()),
+        primary: servers(zone).into_iter().next().unwrap_or_else(|| zone.domain.clone()),
         // A domain that leaves no room for the label has no mailbox of its own; RFC 1035 has no way to say so.
-        mailbox: apex.prepend("hostmaster").unwrap_or_else(|_| apex.clone()),
+        mailbox: zone.domain.prepend("hostmaster").unwrap_or_else(|_| zone.domain.clone()),
         serial,
         refresh: REFRESH,
         retry: RETRY,
         expire: EXPIRE,
         minimum: zone.ttl,
-    };
-    ZonePart { apex, soa, names, file: None, authoritative: zone.authoritative }
+    });
+    Soa { serial, ..soa }
 }
 
 /// One set per family, sorted and without doubles, so that equal facts give equal records.

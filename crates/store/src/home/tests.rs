@@ -400,3 +400,25 @@ fn a_named_file_is_recalled_and_compared_after_a_restart() {
     fs::write(root.path().join("c1.key"), NEXT_KEY).unwrap();
     assert_eq!(open().key().as_deref(), Some(NEXT_KEY));
 }
+
+#[test]
+fn a_bad_zone_file_is_told_with_its_line_and_the_old_zone_keeps_serving() {
+    let zone = BASE.replace("gateway:", "zoneFile: {file: extra.zone}, gateway:");
+    let (root, mut fixture) = start(&[("base.yaml", &zone), ("extra.zone", "www A 192.0.2.80\n")]);
+    assert_eq!(fixture.refused, []);
+    let records = |fixture: &Fixture| {
+        let zone = fixture.snapshot().zone(&"main".parse().unwrap()).unwrap();
+        let file = zone.file.as_ref().unwrap();
+        let set = file.sets_of(&"www.fleet.example".parse().unwrap()).map(|number| file.set(number)).next().unwrap();
+        set.records().map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    assert_eq!(records(&fixture), [[192, 0, 2, 80]]);
+    let file = root.path().join("extra.zone");
+    fs::write(&file, "www A 192.0.2.81\nmail A 192.0.2.300\n").unwrap();
+    fixture.until("the mistake is told", |fixture| !fixture.refused.is_empty());
+    let mistake = &fixture.refused[0].mistakes[0];
+    assert!(mistake.line == 4 && mistake.reason.starts_with("extra.zone:2:8: "), "{mistake}");
+    assert_eq!(records(&fixture), [[192, 0, 2, 80]]);
+    fs::write(&file, "www A 192.0.2.81\n").unwrap();
+    fixture.until("it is mended", |fixture| records(fixture) == [[192, 0, 2, 81]]);
+}

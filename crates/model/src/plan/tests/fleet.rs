@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external dnssec
+//!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
 //! tenant acme connections=10 rate=5
 //! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //! pool public
@@ -22,7 +23,8 @@ use crate::network::Location;
 use crate::resource::{
     ControlPlaneService, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, Upstream as Listener,
 };
-use crate::snapshot::{Condition, NameRecords, RecordData};
+use crate::snapshot::{Condition, NameRecords, RecordData, Soa};
+use crate::zone_file::{Builder, ZoneFile};
 
 /// One zone and two tenants: what most tables build upon.
 pub(super) const GROUND: &str = "
@@ -196,10 +198,44 @@ fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
         api: parse(settings.get("api").unwrap_or("api.{cluster}")),
         apps: parse(settings.get("apps").unwrap_or("*.{cluster}")),
         gateway,
+        zone_file: settings.get("file").map(|records| Arc::new(zone_file(domain, records))),
         authoritative: !settings.has("external"),
         grace: Duration::from_secs(parse(settings.get("grace").unwrap_or("60"))),
         not_yet: settings.has("dnssec").then_some("spec.dnssec"),
     }
+}
+
+/// `soa/SERIAL` and `OWNER/TYPE/DATA`, by commas.
+pub(super) fn zone_file(domain: &str, records: &str) -> ZoneFile {
+    let apex: DnsName = parse(domain);
+    let mut builder = Builder::new(apex.clone());
+    for record in records.split(',') {
+        let pushed = match *record.split('/').collect::<Vec<_>>().as_slice() {
+            ["soa", serial] => {
+                let (primary, mailbox) = (parse("primary.test"), parse("mailbox.test"));
+                let (refresh, retry, expire) = (1, 2, 3);
+                let serial = parse(serial);
+                let soa = Soa { ttl: 5, primary, mailbox, serial, refresh, retry, expire, minimum: 4 };
+                builder.set_soa(&apex, soa)
+            }
+            [owner, rtype, data] => {
+                let owner = if owner == "@" { apex.clone() } else { apex.prepend(owner).unwrap() };
+                let name = || parse::<DnsName>(data).as_wire().to_vec();
+                let (rtype, data) = match rtype {
+                    "A" => (1, parse::<std::net::Ipv4Addr>(data).octets().to_vec()),
+                    "NS" => (2, name()),
+                    "CNAME" => (5, name()),
+                    "TXT" => (16, data.as_bytes().to_vec()),
+                    "DNAME" => (39, name()),
+                    _ => panic!("no record: {record}"),
+                };
+                builder.push(&owner, rtype, 5, &data)
+            }
+            _ => panic!("no record: {record}"),
+        };
+        pushed.unwrap();
+    }
+    builder.finish().unwrap()
 }
 
 fn tenant(name: &str, settings: &Settings<'_>) -> Tenant {

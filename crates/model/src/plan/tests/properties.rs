@@ -14,16 +14,27 @@ use super::fleet::{at, facts};
 use crate::identity::ClusterId;
 use crate::name::DnsName;
 use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, ZoneChange, ZonePart};
+use crate::zone_file::ZoneFile;
 
 /// One fact as a line; shrinks towards the first of everything.
 fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
     let domains = vec!["fleet.example", "c2.fleet.example", "other.test"];
     let gateways = vec!["192.0.2.10", "lb.example.net", "none"];
     let bare = vec!["", "", "", "", "", "external", "external", "dnssec"];
-    let zone = (select(vec!["main", "twin", "child"]), select(domains), 0..3u8, select(gateways), select(bare))
-        .prop_map(move |(name, domain, since, gateway, bare)| {
-            format!("zone {name} {domain} since={since} gateway={gateway} {grace} {bare}")
-        });
+    let files = vec![
+        "",
+        "",
+        "file=soa/7,@/NS/ns.test",
+        "file=soa/1005,@/NS/ns.test,api.c1/A/192.0.2.9",
+        "file=@/TXT/x,c2/NS/ns.test,s/A/192.0.2.9",
+        "file=@/NS/ns1.fleet.example,c3/DNAME/other.test",
+        "ns=none file=www/A/192.0.2.9",
+    ];
+    let zone =
+        (select(vec!["main", "twin", "child"]), select(domains), 0..3u8, select(gateways), select(bare), select(files))
+            .prop_map(move |(name, domain, since, gateway, bare, file)| {
+                format!("zone {name} {domain} since={since} gateway={gateway} {grace} {bare} {file}")
+            });
     let tenant = select(vec!["tenant acme", "tenant initech", "tenant acme connections=3"]).prop_map(str::to_owned);
     let snis = vec!["s.fleet.example", "api.c1.fleet.example", "ns1.other.test", "s.test", "x.c2.fleet.example"];
     let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
@@ -128,21 +139,22 @@ fn content(snapshot: &Snapshot) -> Content {
     }
 }
 
-/// What a name server keeps: by apex, the SOA and every name.
-type Served = BTreeMap<DnsName, (Soa, BTreeMap<DnsName, Arc<[RecordSet]>>)>;
+/// What a name server keeps: by apex, the SOA, the zone file and every name beside it.
+type Served = BTreeMap<DnsName, (Soa, Option<Arc<ZoneFile>>, BTreeMap<DnsName, Arc<[RecordSet]>>)>;
 
 fn follow(served: &mut Served, changes: &Changes) {
     for change in &changes.zones {
         match change {
             ZoneChange::Withdraw { apex } => _ = served.remove(apex),
-            ZoneChange::Serve { apex, soa, .. } => {
-                served.entry(apex.clone()).or_insert_with(|| (soa.clone(), BTreeMap::new())).0 = soa.clone();
+            ZoneChange::Serve { apex, soa, file } => {
+                let names = served.remove(apex).map(|(_, _, names)| names).unwrap_or_default();
+                served.insert(apex.clone(), (soa.clone(), file.clone(), names));
             }
         }
     }
     for change in &changes.names {
         // Withdrawing a zone took its names along.
-        let Some((_, names)) = served.get_mut(&change.apex) else { continue };
+        let Some((_, _, names)) = served.get_mut(&change.apex) else { continue };
         if change.records.is_empty() {
             names.remove(&change.name);
         } else {
@@ -155,14 +167,16 @@ fn served_by(snapshot: &Snapshot) -> Served {
     let mut served = Served::new();
     let zones: Vec<_> = snapshot.zones.values().filter(|part| part.authoritative).collect();
     for part in &zones {
-        let earlier = served.insert(part.apex.clone(), (part.soa.clone(), BTreeMap::new()));
+        let earlier = served.insert(part.apex.clone(), (part.soa.clone(), part.file.clone(), BTreeMap::new()));
         assert_eq!(earlier, None, "two zones have the domain {}", part.apex);
     }
     let of_zones = zones.iter().map(|part| (&part.apex, &part.names));
     let of_clusters = snapshot.clusters.values().map(|part| (&part.apex, &part.names));
     for (apex, names) in of_zones.chain(of_clusters) {
         for name in names {
-            let (_, there) = served.get_mut(apex).expect("only names of served zones are published");
+            let (_, file, there) = served.get_mut(apex).expect("only names of served zones are published");
+            let shared = file.as_ref().is_some_and(|file| !file.sets_of(&name.name).is_empty());
+            assert!(!shared, "{} has records of the file too", name.name);
             assert!(!name.records.is_empty() && name.name.is_at_or_under(apex), "{name:?} in {apex}");
             let earlier = there.insert(name.name.clone(), Arc::clone(&name.records));
             assert_eq!(earlier, None, "{} has two owners", name.name);
@@ -326,10 +340,10 @@ proptest! {
             follow(&mut served, &done.changes);
             prop_assert_eq!(&served, &served_by(&done.snapshot), "{:#?}", done.changes);
 
-            for (apex, (soa, names)) in &served {
-                let earlier = ever_served.insert(apex.clone(), (soa.clone(), names.clone()));
-                let Some((old, old_names)) = earlier else { continue };
-                let alike = *names == old_names && *soa == Soa { serial: soa.serial, ..old.clone() };
+            for (apex, (soa, file, names)) in &served {
+                let earlier = ever_served.insert(apex.clone(), (soa.clone(), file.clone(), names.clone()));
+                let Some((old, old_file, old_names)) = earlier else { continue };
+                let alike = *names == old_names && *file == old_file && *soa == Soa { serial: soa.serial, ..old.clone() };
                 prop_assert!(is_newer(soa.serial, old.serial) || (alike && soa.serial == old.serial), "{}", apex);
                 let told = done.changes.names.iter().any(|change| change.apex == *apex)
                     || done.changes.zones.iter().any(|change| matches!(change, ZoneChange::Serve { apex: told, .. } if told == apex));

@@ -10,7 +10,10 @@ fn the_verdicts_of_a_zone() {
         ("", "Valid"),
         ("ns=ns.elsewhere.test", "Valid"),
         ("dnssec", "NotYet: spec.dnssec is not supported yet; leave it out"),
-        ("ns=none", "NoNameservers: the Zone has no name servers; give `nameservers`"),
+        (
+            "ns=none",
+            "NoNameservers: the Zone has no name servers; give `nameservers`, or NS records at the apex of its zone file",
+        ),
         (
             "ns=ns.elsewhere.test,ns2.fleet.example",
             "NameserverWithoutAddress: name server ns2.fleet.example lies inside the Zone and needs an address",
