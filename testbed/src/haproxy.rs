@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{array, env, fs, thread};
+use std::{array, fs, thread};
 
 /// The first with `set-proxy-v2-tlv-fmt` and `fc_pp_tlv`. `testbed/install` asks for the same.
 const NEEDED: (u32, u32) = (2, 9);
@@ -58,8 +58,7 @@ impl HAProxy {
     /// What the user chose wins over what the machine has, and that over what we installed.
     pub fn find() -> Result<Self, MissingHAProxy> {
         let chosen = path_variable("HAPROXY");
-        let path = env::var_os("PATH").unwrap_or_default();
-        let on_path = env::split_paths(&path).map(|folder| folder.join("haproxy")).find(|program| program.is_file());
+        let on_path = installed::on_path("haproxy");
         let installed = installed::cache().map(|cache| cache.join(IN_CACHE));
         Self::find_among([chosen, on_path, installed].into_iter().flatten().collect())
     }

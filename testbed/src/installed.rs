@@ -5,6 +5,29 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::{env, thread};
 
+/// Where Debian has servers, and where only root's shell looks.
+const FOR_ROOT: &str = "/usr/sbin";
+
+/// A program of this machine's that a test cannot do without: `None` means that the test should return.
+///
+/// The test then counts as passed, so this says loudly that it was skipped.
+///
+/// # Panics
+/// If `CI=true`: there a test that did not run must not look like one that passed.
+pub fn program(name: &'static str) -> Option<PathBuf> {
+    or_skip(on_path(name).ok_or(MissingProgram(name)))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no {0} on this machine. Run `make test` or `testbed/install`.")]
+struct MissingProgram(&'static str);
+
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain([FOR_ROOT.into()]);
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
 /// `None` means that the test should return. It then counts as passed, so this says loudly that it was skipped; under
 /// `CI=true` it panics, where a test that did not run must not look like one that passed.
 pub(crate) fn or_skip<T>(found: Result<T, impl Display>) -> Option<T> {

@@ -1,5 +1,6 @@
 //! A program that runs beside a test and ends with it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -49,7 +50,11 @@ impl Process {
     /// Starts the program with the arguments, variables and folder of `command`. Its standard input
     /// is empty; `stdin`, `stdout`, `stderr` and `env_clear` of `command` are not carried over.
     pub fn start(command: &Command) -> Result<Self, ProcessError> {
-        let program = command.get_program();
+        Self::start_as(command.get_program(), command)
+    }
+
+    /// `program` is what errors name; the command may begin with others that become it.
+    pub(crate) fn start_as(program: &OsStr, command: &Command) -> Result<Self, ProcessError> {
         let name = program.to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned();
         let start = || {
             // Without a name in the file system nothing is left behind if we are killed.
@@ -174,18 +179,23 @@ impl Drop for Process {
 /// The same command, run by util-linux's `setpriv`, which asks the kernel to kill it when its parent
 /// dies and then becomes it: the process number stays the same.
 pub(crate) fn tied_to_parent(command: &Command) -> Command {
-    let mut tied = Command::new("setpriv");
-    tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    run_by(Command::new("setpriv").args(["--pdeathsig", "KILL", "--"]), command)
+}
+
+/// The same command behind the arguments of another, which becomes it.
+pub(crate) fn run_by(runner: &Command, command: &Command) -> Command {
+    let mut run = Command::new(runner.get_program());
+    run.args(runner.get_args()).arg(command.get_program()).args(command.get_args());
     for (variable, value) in command.get_envs() {
         match value {
-            Some(value) => tied.env(variable, value),
-            None => tied.env_remove(variable),
+            Some(value) => run.env(variable, value),
+            None => run.env_remove(variable),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        tied.current_dir(folder);
+        run.current_dir(folder);
     }
-    tied
+    run
 }
 
 /// To the kernel, the parent is the *thread* that spawned. A test's thread may end before the

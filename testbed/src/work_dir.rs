@@ -16,13 +16,13 @@ const SURELY_LOCKED_AFTER: Duration = Duration::from_mins(1);
 
 /// Removed on drop. A killed test cannot do that, and an etcd leaves over 100 MB, so whoever makes
 /// the next one removes what the dead left.
-pub(crate) struct WorkDir {
+pub struct WorkDir {
     folder: TempDir,
     _lock: File,
 }
 
 impl WorkDir {
-    pub(crate) fn create() -> io::Result<Self> {
+    pub fn create() -> io::Result<Self> {
         remove_abandoned(&env::temp_dir());
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let lock = File::create(folder.path().join(LOCK))?;
@@ -30,7 +30,7 @@ impl WorkDir {
         Ok(Self { folder, _lock: lock })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
