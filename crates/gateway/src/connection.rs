@@ -427,7 +427,7 @@ impl Connection {
     }
 
     pub(crate) fn refuse(&mut self, refusal: &Refusal, doorway: &Doorway, tools: &mut Tools) -> Next {
-        doorway.metrics.refused(refusal);
+        doorway.metrics.refused(refusal, &doorway.snapshot);
         let (door, code, blame, peer) = (doorway.kind.label(), refusal.code(), refusal.blame(), self.peer);
         // Anybody can have us refuse them; only what somebody on our side can mend is worth a line by default.
         if blame == Blame::Client {

@@ -12,6 +12,7 @@ mod connection;
 mod deadlines;
 mod doorway;
 pub mod health;
+pub mod insight;
 pub mod limits;
 pub mod listen;
 pub mod metrics;
@@ -27,6 +28,7 @@ mod upstream;
 mod worker;
 
 pub use address::{ClientAddr, PeerAddr};
+pub use insight::Insight;
 pub use listen::{BindError, Door, DoorKind, Serving, Settings, Timeouts, serve};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

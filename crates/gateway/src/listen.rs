@@ -17,6 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::balance::Upstreams;
 use crate::doorway::Doorway;
 use crate::health::{CheckSettings, Checks};
+use crate::insight::Insight;
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
@@ -198,6 +199,7 @@ pub fn serve(
             }
         })
         .collect();
+    metrics.watch(&Arc::new(Insight { snapshot: Arc::clone(snapshot) }));
     let threads = (0..settings.threads).map(|number| {
         let worker = Worker::new(&doors, settings, Arc::clone(&shutdown))?;
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())

@@ -98,10 +98,16 @@ impl Fleet {
         client
     }
 
-    /// The value of the metric whose line begins with this.
-    pub(crate) fn metric(&self, line_start: &str) -> Option<u64> {
+    /// What `/metrics` would show.
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// The value of the metric whose line begins with this.
+    pub(crate) fn metric(&self, line_start: &str) -> Option<u64> {
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(line_start))?;
         Some(line.trim().parse().unwrap())
     }

@@ -6,5 +6,6 @@ mod fairness;
 mod fleet;
 mod keyed_selector;
 mod lifecycle;
+mod refusals;
 mod server_name;
 mod trusted_proxies;
