@@ -3,7 +3,7 @@
 //! A connection is a small value that its thread advances whenever one of its sockets is ready. What it needs of the
 //! snapshot it takes once, as an `Arc<Route>`: later snapshots never touch it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -14,7 +14,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 
-use crate::address::{ClientAddr, PeerAddr};
+use crate::address::{ClientAddr, Named, PeerAddr};
 use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
 use crate::doorway::Doorway;
@@ -40,8 +40,8 @@ pub(crate) struct Connection {
     upstream_readiness: Readiness,
     upstream: Option<OwnedFd>,
     peer: PeerAddr,
-    /// Whose address counts for `allowedSources`: the peer's, or the client's that a trusted proxy names.
-    source: IpAddr,
+    /// Whom its headers named so far.
+    named: Named,
     /// When one of its sockets was last ready.
     active: Instant,
     /// Its place among those that have not said yet where they want to go.
@@ -109,8 +109,6 @@ struct Opened<'a> {
     selector: Selector<'a>,
     /// As the node proxy names it: for the log, never believed.
     client: Option<ClientAddr>,
-    /// As a trusted proxy names it.
-    real_client: Option<ClientAddr>,
     /// How many bytes of it are ours and not the stream's.
     consumed: usize,
 }
@@ -151,7 +149,7 @@ impl Connection {
             upstream_readiness: Readiness::default(),
             upstream: None,
             peer,
-            source: peer.ip(),
+            named: Named::default(),
             active: now,
             opening_place: None,
             stage: Stage::Opening(None),
@@ -224,7 +222,9 @@ impl Connection {
             }
             let Some(pieces) = &mut partial else {
                 let mut reader = HelloReader::default();
-                if let Some(opened) = read_opening(doorway.kind, trusted, &buffer[..count], &mut reader)? {
+                if let Some(opened) =
+                    read_opening(doorway.kind, trusted, &buffer[..count], &mut reader, &mut self.named)?
+                {
                     return self.decide(&opened, &buffer[opened.consumed..count], doorway, tools);
                 }
                 partial = Some(Box::new(Partial { received: buffer[..count].to_vec(), reader }));
@@ -233,7 +233,7 @@ impl Connection {
             // Bounded: the readers refuse what announces more than they accept before that has come.
             pieces.received.extend_from_slice(&buffer[..count]);
             let Partial { received, reader } = &mut **pieces;
-            if let Some(opened) = read_opening(doorway.kind, trusted, received, reader)? {
+            if let Some(opened) = read_opening(doorway.kind, trusted, received, reader, &mut self.named)? {
                 return self.decide(&opened, &received[opened.consumed..], doorway, tools);
             }
         }
@@ -248,17 +248,15 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
+        self.named.claim(opened.client);
         let route = find_route(&doorway.snapshot.load(), &opened.selector)?;
         // The real peer, or who a trusted proxy says it speaks for; never what any other header says.
-        if let Some(client) = opened.real_client {
-            self.source = client.0.ip();
+        let source = self.named.source(self.peer);
+        if !route.admits(source) {
+            return Err(Refusal::SourceNotAllowed { client: source, cluster: route.cluster.clone() });
         }
-        if !route.admits(self.source) {
-            return Err(Refusal::SourceNotAllowed { client: self.source, cluster: route.cluster.clone() });
-        }
-        let door = doorway.kind.label();
-        let client = opened.real_client.or(opened.client).map(tracing::field::display);
-        let peer = self.peer;
+        let (door, peer) = (doorway.kind.label(), self.peer);
+        let client = self.named.client().map(tracing::field::display);
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
         let nonce = check_proof(&route, &opened.selector)?;
         let place = doorway.admissions.admit(&route, tools.now)?;
@@ -429,11 +427,12 @@ impl Connection {
     pub(crate) fn refuse(&mut self, refusal: &Refusal, doorway: &Doorway, tools: &mut Tools) -> Next {
         doorway.metrics.refused(refusal, &doorway.snapshot);
         let (door, code, blame, peer) = (doorway.kind.label(), refusal.code(), refusal.blame(), self.peer);
+        let client = self.named.client().map(tracing::field::display);
         // Anybody can have us refuse them; only what somebody on our side can mend is worth a line by default.
         if blame == Blame::Client {
-            tracing::debug!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+            tracing::debug!(door, %peer, client, code, blame = blame.as_str(), reason = %refusal, "connection refused");
         } else {
-            tracing::info!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+            tracing::info!(door, %peer, client, code, blame = blame.as_str(), reason = %refusal, "connection refused");
         }
         let Some(alert) = refusal.alert() else { return Next::End };
         // RFC 8446 6: a fatal alert in a record of its own.
@@ -510,10 +509,11 @@ impl Connection {
         let routes = snapshot.cluster(&route.cluster).map_or(&[][..], |part| &part.routes);
         let current = routes.iter().map(|(_, current)| current).find(|current| current.service == route.service);
         match current {
-            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.source) => {
+            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.named.source(self.peer)) => {
                 doorway.metrics.cut.inc();
                 let (door, peer) = (doorway.kind.label(), self.peer);
-                tracing::info!(door, %peer, cluster = %route.cluster, "cut: not among the allowed sources any more");
+                let client = self.named.client().map(tracing::field::display);
+                tracing::info!(door, %peer, client, cluster = %route.cluster, "cut: not among the allowed sources any more");
                 Next::End
             }
             _ => Next::Wait,
@@ -521,19 +521,22 @@ impl Connection {
     }
 }
 
-/// `None` while more has to come. A trusted proxy speaks first, with a header of its own.
+/// `None` while more has to come. A trusted proxy speaks first, with a header of its own; whom that names is known from
+/// then on, whatever becomes of the rest.
 fn read_opening<'a>(
     kind: DoorKind,
     trusted: bool,
     received: &'a [u8],
     reader: &mut HelloReader,
+    named: &mut Named,
 ) -> Result<Option<Opened<'a>>, Refusal> {
     if !trusted {
         return read_selector(kind, received, reader);
     }
     let outer_header::Parsed::Complete { client, length } = outer_header::parse(received)? else { return Ok(None) };
+    named.vouch(client);
     let opened = read_selector(kind, &received[length..], reader)?;
-    Ok(opened.map(|opened| Opened { real_client: client, consumed: length + opened.consumed, ..opened }))
+    Ok(opened.map(|opened| Opened { consumed: length + opened.consumed, ..opened }))
 }
 
 fn read_selector<'a>(
@@ -548,7 +551,7 @@ fn read_selector<'a>(
                 let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
                 // The header is ours alone; what came behind it is the stream.
                 let selector = Selector::ClusterId { id, proof: header.proof };
-                Ok(Some(Opened { selector, client: header.client, real_client: None, consumed: length }))
+                Ok(Some(Opened { selector, client: header.client, consumed: length }))
             }
         },
         DoorKind::ServerName => match reader.read(received)? {
@@ -557,7 +560,7 @@ fn read_selector<'a>(
             // The hello is the server's; all of it is passed on.
             Hello::ServerName(name) => {
                 let selector = Selector::ServerName(name);
-                Ok(Some(Opened { selector, client: None, real_client: None, consumed: 0 }))
+                Ok(Some(Opened { selector, client: None, consumed: 0 }))
             }
         },
     }

@@ -6,4 +6,5 @@ mod bad_input;
 mod crash;
 mod demo;
 mod live_changes;
+mod refusals;
 mod server;
