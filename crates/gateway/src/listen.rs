@@ -199,7 +199,13 @@ pub fn serve(
             }
         })
         .collect();
-    metrics.watch(&Arc::new(Insight { snapshot: Arc::clone(snapshot) }));
+    let insight = Arc::new(Insight {
+        snapshot: Arc::clone(snapshot),
+        upstreams,
+        replays,
+        doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
+    });
+    metrics.watch(&insight);
     let threads = (0..settings.threads).map(|number| {
         let worker = Worker::new(&doors, settings, Arc::clone(&shutdown))?;
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())

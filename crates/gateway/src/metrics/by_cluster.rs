@@ -28,7 +28,7 @@ pub(super) struct Count {
     pub(super) cluster: ClusterName,
     pub(super) door: &'static str,
     pub(super) code: &'static str,
-    pub(super) count: u64,
+    pub(super) times: u64,
 }
 
 impl RefusalsByCluster {
@@ -66,13 +66,13 @@ impl RefusalsByCluster {
 impl OfCluster {
     fn add(&mut self, door: &'static str, code: &'static str) {
         match self.counts.iter_mut().find(|known| (known.0, known.1) == (door, code)) {
-            Some((.., count)) => *count += 1,
+            Some((.., times)) => *times += 1,
             None => self.counts.push((door, code, 1)),
         }
     }
 
     fn counts(&self) -> impl Iterator<Item = Count> {
-        self.counts.iter().map(|&(door, code, count)| Count { cluster: self.cluster.clone(), door, code, count })
+        self.counts.iter().map(|&(door, code, times)| Count { cluster: self.cluster.clone(), door, code, times })
     }
 
     fn is_gone(&self, snapshot: &Snapshot) -> bool {

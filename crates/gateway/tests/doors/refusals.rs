@@ -1,12 +1,16 @@
 //! What is refused is counted for the cluster that it was meant for.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use gateway::DoorKind;
+use gateway::proof;
+use gateway::proxy_header::{Encoder, TLV_CLUSTER_ID, TLV_PROOF};
 use model::resource::Limits;
 use model::{Proof, ProofKey};
+use tokio::io::AsyncWriteExt;
 
-use crate::fleet::{Fleet, Member, backend, expect_closed, nobody, snapshot};
+use crate::fleet::{Fleet, Member, backend, expect, expect_closed, nobody, snapshot, soon};
 
 const START: &str = "fleetgate_gateway_refusals_total";
 
@@ -70,6 +74,46 @@ async fn each_cluster_counts_its_own_by_code_and_one_that_is_gone_counts_no_more
         [line("c1", "SourceNotAllowed", 2), line("c2", "ProofMissing", 1), line("c4", "Unreachable", 3)],
         "one that comes back begins anew"
     );
+}
+
+#[tokio::test]
+async fn gauges_follow_what_the_doors_hold() {
+    let key = ProofKey::parse(&[7; 32]).unwrap();
+    let proof = Proof { required: true, keys: vec![key.clone()] };
+    let proven = Member { proof, ..Member::new("c1", backend("c1").await) };
+    let gone = Member { upstreams: vec![nobody(), nobody()], ..Member::new("c2", nobody()) };
+    let fleet = Fleet::start(DoorKind::ClusterId, snapshot([proven, gone]));
+    let gauge = |name: &str| fleet.metric(&format!("fleetgate_gateway_{name} ")).unwrap();
+    let undecided = || fleet.metric("fleetgate_gateway_undecided_connections{door=\"apiserver\"}").unwrap();
+    assert_eq!((undecided(), gauge("upstream_addresses_ejected"), gauge("remembered_proofs")), (0, 0, 0));
+
+    let silent = [fleet.connect().await, fleet.connect().await];
+    until(|| undecided() == 2).await;
+    drop(silent);
+    until(|| undecided() == 0).await;
+
+    // Three failures in a row eject an address.
+    refuse(&fleet, "id-c2", 3).await;
+    assert_eq!((gauge("upstream_addresses"), gauge("upstream_addresses_ejected")), (2, 2));
+    // Of two addresses that nobody answers at, the checks come to know in their own time.
+    assert!(gauge("upstream_addresses_unhealthy") <= 2);
+
+    let proof = proof::sign(&key, b"id-c1", SystemTime::now(), &[1; proof::NONCE]);
+    let header = Encoder::proxy("192.0.2.7:1".parse().unwrap(), "192.0.2.8:2".parse().unwrap());
+    let header = header.tlv(TLV_CLUSTER_ID, b"id-c1").tlv(TLV_PROOF, &proof).finish().unwrap();
+    let mut client = fleet.connect().await;
+    client.write_all(&header).await.unwrap();
+    expect(&mut client, "c1").await;
+    assert_eq!((gauge("upstream_addresses"), gauge("remembered_proofs")), (3, 1));
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    soon(async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
