@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use model::snapshot::Route;
-use model::{Blame, DnsName, Snapshot};
+use model::{Blame, Snapshot};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
@@ -17,12 +17,12 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt}
 use crate::address::{ClientAddr, Named, PeerAddr};
 use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
+use crate::decision::{Decision, Selector, decide};
 use crate::doorway::Doorway;
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::DoorKind;
 use crate::outer_header;
-use crate::proof;
 use crate::proxy_header::{self, Parsed};
 use crate::readiness::Readiness;
 use crate::refusal::Refusal;
@@ -92,16 +92,6 @@ struct Relaying {
     /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load.
     _place: Place,
     _load: Load,
-}
-
-/// Where a connection wants to go.
-enum Selector<'a> {
-    ClusterId {
-        id: &'a [u8],
-        /// That it may, as the header has it.
-        proof: Option<&'a [u8]>,
-    },
-    ServerName(DnsName),
 }
 
 /// What an opening said, once it is whole.
@@ -249,21 +239,23 @@ impl Connection {
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
         self.named.claim(opened.client);
-        let route = find_route(&doorway.snapshot.load(), &opened.selector)?;
-        // The real peer, or who a trusted proxy says it speaks for; never what any other header says.
         let source = self.named.source(self.peer);
-        if !route.admits(source) {
-            return Err(Refusal::SourceNotAllowed { client: source, cluster: route.cluster.clone() });
-        }
-        let (door, peer) = (doorway.kind.label(), self.peer);
-        let client = self.named.client().map(tracing::field::display);
-        tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
-        let nonce = check_proof(&route, &opened.selector)?;
+        let Decision { route, proof } = decide(&doorway.snapshot.load(), &opened.selector, source)?;
+        let nonce = match proof {
+            Some(proof) => {
+                let now = SystemTime::now();
+                Some((proof.check(&route, now)?, now))
+            }
+            None => None,
+        };
         let place = doorway.admissions.admit(&route, tools.now)?;
         // Last: who was over a limit may come again with the same proof.
         if let Some((nonce, now)) = nonce {
             doorway.replays.take(nonce, now).map_err(|error| Refusal::spent_proof(&route.cluster, error))?;
         }
+        let (door, peer) = (doorway.kind.label(), self.peer);
+        let client = self.named.client().map(tracing::field::display);
+        tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
@@ -563,32 +555,6 @@ fn read_selector<'a>(
                 Ok(Some(Opened { selector, client: None, consumed: 0 }))
             }
         },
-    }
-}
-
-fn find_route(snapshot: &Snapshot, selector: &Selector<'_>) -> Result<Arc<Route>, Refusal> {
-    match selector {
-        Selector::ClusterId { id, .. } => {
-            snapshot.route_by_id(id).cloned().ok_or_else(|| Refusal::unknown_cluster_id(id))
-        }
-        Selector::ServerName(name) => {
-            snapshot.route_by_server_name(name).cloned().ok_or_else(|| Refusal::UnknownServerName(name.clone()))
-        }
-    }
-}
-
-/// A proof that comes is checked wherever there are keys to check it by, so that a wrong key is noticed before the
-/// cluster demands proofs. Server names select nothing that needs one.
-fn check_proof<'a>(route: &Route, selector: &Selector<'a>) -> Result<Option<(proof::Nonce<'a>, SystemTime)>, Refusal> {
-    let Selector::ClusterId { id, proof } = *selector else { return Ok(None) };
-    match proof {
-        None if route.proof.required => Err(Refusal::ProofMissing(route.cluster.clone())),
-        Some(octets) if route.proof.required || !route.proof.keys.is_empty() => {
-            let now = SystemTime::now();
-            let nonce = proof::check(octets, id, &route.proof.keys, now);
-            nonce.map(|nonce| Some((nonce, now))).map_err(|error| Refusal::bad_proof(&route.cluster, error))
-        }
-        _ => Ok(None),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod balance;
 pub mod client_hello;
 mod connection;
 mod deadlines;
+mod decision;
 mod doorway;
 pub mod health;
 pub mod insight;
