@@ -43,8 +43,8 @@ pub(crate) fn decide<'a>(
     source: IpAddr,
 ) -> Result<Decision<'a>, Refusal> {
     let route = find_route(snapshot, selector)?;
-    check_source(&route, source)?;
-    let proof = due_proof(&route, selector)?;
+    check_source(route, source)?;
+    let proof = due_proof(route, selector)?;
     Ok(Decision { route: Arc::clone(route), proof })
 }
 

@@ -1,12 +1,13 @@
-//! What the doors know, for those who look on from outside.
+//! What the doors know, for those who look on from outside: `/metrics` and `explain`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use model::Snapshot;
+use model::{Cidr, Snapshot};
 
 use crate::balance::{Census, Upstreams};
+use crate::limits::Admissions;
 use crate::limits::openings::Openings;
 use crate::listen::DoorKind;
 use crate::proof::Replays;
@@ -14,8 +15,10 @@ use crate::proof::Replays;
 /// Shares with the doors what they decide by. Looking changes nothing of it.
 pub struct Insight {
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) admissions: Arc<Admissions>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) replays: Replays,
+    pub(crate) trusted_proxies: Arc<[Cidr]>,
     /// The doors that are served, each with those that have not said yet where they want to go.
     pub(crate) doors: Vec<(DoorKind, Arc<Openings>)>,
 }

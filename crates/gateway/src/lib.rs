@@ -12,6 +12,7 @@ mod connection;
 mod deadlines;
 mod decision;
 mod doorway;
+pub mod explain;
 pub mod health;
 pub mod insight;
 pub mod limits;

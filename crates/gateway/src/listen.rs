@@ -164,6 +164,7 @@ fn listener_on(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 pub struct Serving {
     threads: Vec<JoinHandle<()>>,
     shutdown: Arc<Shutdown>,
+    insight: Arc<Insight>,
     /// End with it.
     _checks: Checks,
 }
@@ -201,8 +202,10 @@ pub fn serve(
         .collect();
     let insight = Arc::new(Insight {
         snapshot: Arc::clone(snapshot),
+        admissions,
         upstreams,
         replays,
+        trusted_proxies: Arc::clone(&settings.trusted_proxies),
         doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
     });
     metrics.watch(&insight);
@@ -211,10 +214,15 @@ pub fn serve(
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())
     });
     let threads = threads.collect::<io::Result<_>>()?;
-    Ok(Serving { threads, shutdown, _checks: checks })
+    Ok(Serving { threads, shutdown, insight, _checks: checks })
 }
 
 impl Serving {
+    /// What these doors know, for as long as somebody wants to look.
+    pub fn insight(&self) -> Arc<Insight> {
+        Arc::clone(&self.insight)
+    }
+
     /// Takes no more connections, gives those that are open the time `within` to end, and closes the rest.
     pub fn drain(mut self, within: Duration) {
         self.end(within);

@@ -21,7 +21,7 @@ use by_cluster::RefusalsByCluster;
 use observed::Observed;
 
 /// The outcome of a connection that was carried; all others are codes of refusals.
-const ESTABLISHED: &str = "Established";
+pub(crate) const ESTABLISHED: &str = "Established";
 
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use gateway::explain::{Explanation, Question, Wanted};
 use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
 use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
@@ -85,6 +86,11 @@ impl Fleet {
     pub(crate) fn shut_down(&mut self) -> JoinHandle<()> {
         let (serving, drain) = (self.serving.take().unwrap(), self.drain);
         tokio::task::spawn_blocking(move || serving.drain(drain))
+    }
+
+    pub(crate) fn explain(&self, wants: Wanted, from: Option<&str>) -> Explanation {
+        let from = from.map(|from| from.parse().unwrap());
+        self.serving.as_ref().unwrap().insight().explain(&Question { wants, from }, Instant::now())
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

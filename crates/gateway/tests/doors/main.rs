@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
 mod cluster_id;
+mod explain;
 mod fairness;
 mod fleet;
 mod keyed_selector;
