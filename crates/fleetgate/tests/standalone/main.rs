@@ -5,6 +5,7 @@ mod admin;
 mod bad_input;
 mod crash;
 mod demo;
+mod explain;
 mod live_changes;
 mod refusals;
 mod server;
