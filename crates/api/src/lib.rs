@@ -1,6 +1,8 @@
-//! Fleetgate's HTTP interfaces: health, metrics and the objects with their status, on `--admin`.
+//! Fleetgate's HTTP interfaces: health, metrics, the objects with their status, and where connections and queries would
+//! go, on `--admin`.
 
 pub mod access;
+mod explain;
 pub mod listen;
 pub mod objects;
 pub mod state;

@@ -14,6 +14,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::explain;
 use crate::objects;
 use crate::state::State;
 
@@ -92,6 +93,7 @@ fn router(state: Arc<State>) -> Router {
         .route("/v1/objects/{kind}/{name}", get(objects::get_one))
         .route("/v1/objects/{kind}/{namespace}/{name}", get(objects::get_namespaced))
         .route("/v1/refusals", get(objects::refusals))
+        .route("/v1/explain", get(explain::explain))
         .fallback(objects::no_such_path)
         .layer(axum::middleware::from_fn(crate::access::guard))
         .with_state(state)

@@ -130,7 +130,7 @@ fn one(state: &State, kind: Kind, namespace: Option<&str>, name: &str) -> Result
     Ok(Json(show(&object, &record, &state.snapshot.load())))
 }
 
-fn database(state: &State) -> Result<Arc<Database>, Failure> {
+pub(crate) fn database(state: &State) -> Result<Arc<Database>, Failure> {
     let away = || Failure::new(StatusCode::SERVICE_UNAVAILABLE, "HandingOver", "another process is taking over");
     state.database.load_full().ok_or_else(away)
 }

@@ -1,7 +1,7 @@
 //! What the interface shows: published by the control side, only read here.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::Snapshot;
@@ -10,6 +10,9 @@ use store::{Database, FolderError, RefusedFile};
 
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
+    pub index: Arc<ArcSwap<dns::Index>>,
+    /// What the doors know; there once they are open.
+    pub insight: OnceLock<Arc<gateway::Insight>>,
     /// Away while another process takes over.
     pub database: ArcSwapOption<Database>,
     pub folder: ArcSwap<FolderState>,
@@ -25,9 +28,15 @@ pub struct FolderState {
 }
 
 impl State {
-    pub fn new(snapshot: Arc<ArcSwap<Snapshot>>, database: Arc<Database>, registry: Registry) -> Self {
+    pub fn new(
+        snapshot: Arc<ArcSwap<Snapshot>>,
+        index: Arc<ArcSwap<dns::Index>>,
+        database: Arc<Database>,
+        registry: Registry,
+    ) -> Self {
         let database = ArcSwapOption::new(Some(database));
-        Self { snapshot, database, folder: ArcSwap::default(), registry, ready: AtomicBool::new(false) }
+        let (insight, folder, ready) = (OnceLock::new(), ArcSwap::default(), AtomicBool::new(false));
+        Self { snapshot, index, insight, database, folder, registry, ready }
     }
 
     /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.

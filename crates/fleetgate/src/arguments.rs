@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manifest::text::Span;
 use model::Cidr;
 
-/// Where `get` asks and `demo` listens when nothing else is said.
+/// Where `get` and `explain` ask and `demo` listens when nothing else is said.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9630";
 
 /// The front door and the phone book of a fleet of Kubernetes clusters.
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Check(CheckOptions),
     /// Show objects of a running fleetgate with their status, or `refusals` for everything that is refused
     Get(GetOptions),
+    /// Say beforehand where a connection, or a DNS query, would go and which rule decides
+    Explain(ExplainOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
     /// Start a small fleet on loopback to look at
@@ -153,6 +155,35 @@ pub(crate) struct GetOptions {
     /// Where the running fleetgate's --admin is
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
     pub(crate) admin: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainOptions {
+    /// A name, as a client resolves it and as TLS carries it to --sni
+    #[arg(value_name = "NAME", required_unless_present = "tlv", conflicts_with = "tlv")]
+    pub(crate) name: Option<String>,
+    /// A cluster id, as the PROXY header carries it to --apiserver
+    #[arg(long, value_name = "ID")]
+    pub(crate) tlv: Option<String>,
+    /// The client's address, which allowedSources goes by: the peer's, or the one that a trusted proxy names. Without it
+    /// any allowed one is meant
+    #[arg(long, value_name = "IP")]
+    pub(crate) from: Option<IpAddr>,
+    /// A good proof comes with the id
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) proof: bool,
+    /// How to print it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value = "text")]
+    pub(crate) output: ExplainFormat,
+    /// Where the running fleetgate's --admin is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
+    pub(crate) admin: SocketAddr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainFormat {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -138,6 +138,7 @@ Everything else is real. Try from another shell:
   dig @127.0.0.1 -p {dns} +short shop.c2.{ZONE} AAAA
   curl --cacert {folder}/ca.pem --resolve api.c3.{ZONE}:{sni}:127.0.0.1 https://api.c3.{ZONE}:{sni}/
   {program} get clusters --admin {admin}
+  {program} explain api.c1.{ZONE} --admin {admin}
 
 Connections with a PROXY v2 header are taken on {}, by the ids c1, c2 and c3.
 The manifests are in {fleet}: change one, and ask again.

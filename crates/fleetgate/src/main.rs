@@ -1,9 +1,11 @@
 //! The front door and the phone book of a fleet of Kubernetes clusters.
 
+mod admin;
 mod arguments;
 mod check;
 mod control;
 mod demo;
+mod explain;
 mod get;
 mod hand_over;
 mod node_proxy;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Get(options) => get::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)

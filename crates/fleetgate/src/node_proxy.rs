@@ -24,7 +24,8 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
         let mut registry = Registry::default();
         let metrics = gateway::Metrics::register(&mut registry);
         // A node has no objects; what is left of the interface are its probes and metrics.
-        let state = Arc::new(api::State::new(Arc::default(), Arc::new(Database::in_memory()?), registry));
+        let state =
+            Arc::new(api::State::new(Arc::default(), Arc::default(), Arc::new(Database::in_memory()?), registry));
         let proxy = NodeProxy::start(
             agent::NodeProxyOptions {
                 listen: options.listen,

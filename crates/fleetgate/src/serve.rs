@@ -122,7 +122,8 @@ impl Server {
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
 
-        let state = Arc::new(api::State::new(Arc::clone(&published.snapshot), database, registry));
+        let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
+        let state = Arc::new(api::State::new(snapshot, index, database, registry));
         let control = Control::start(home, first, published.clone(), Arc::clone(&state), control_metrics);
 
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
@@ -139,6 +140,8 @@ impl Server {
         };
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
+        // Set once, here.
+        let _ = state.insight.set(doors.insight());
         let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
         let control = control.spawn()?;
 

@@ -8,6 +8,7 @@
 //! One [`Upstreams`] for all doors and threads. It is keyed by address alone, so that a new snapshot, or another route
 //! to the same address, finds what is known of it.
 
+mod outlook;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -23,6 +24,7 @@ use model::snapshot::Route;
 use rustix::io::Errno;
 
 use crate::limits::shards::Shards;
+pub use outlook::Prospect;
 use trouble::{Standing, Trouble};
 
 /// What is known of every address. Bounded by what is in use: an address without connections, trouble or checks is like
@@ -115,6 +117,20 @@ impl Upstreams {
     }
 }
 
+/// The lower, the sooner it is tried. `standing` is asked once, with whether this client may be the one that finds out.
+fn rank_of(health: Health, standing: impl FnOnce(bool) -> Standing, trial_given: &mut bool) -> u8 {
+    let unhealthy = health == Health::Unhealthy;
+    // One client at a time finds out, and none where the checks know already or it has another one to find out.
+    match standing(!unhealthy && !*trial_given) {
+        Standing::Trial => {
+            *trial_given = true;
+            0
+        }
+        Standing::Good => 1 + u8::from(unhealthy),
+        Standing::Ejected => 2 + u8::from(unhealthy),
+    }
+}
+
 /// How many come before this position when it begins with `turn`.
 fn since_turn(position: usize, turn: usize, count: usize) -> usize {
     (position + count - turn % count) % count
@@ -179,23 +195,11 @@ impl UpstreamState {
         self.troubled.load(Ordering::Relaxed) && self.trouble().is_ejected()
     }
 
-    /// The lower, the sooner it is tried.
     fn rank(&self, now: Instant, trial_given: &mut bool) -> u8 {
-        let unhealthy = self.health() == Health::Unhealthy;
-        let standing = if self.troubled.load(Ordering::Relaxed) {
-            // One client at a time finds out, and none where the checks know already or it has another one to find out.
-            self.trouble().standing(now, !unhealthy && !*trial_given)
-        } else {
-            Standing::Good
+        let standing = |may_try| {
+            if self.troubled.load(Ordering::Relaxed) { self.trouble().standing(now, may_try) } else { Standing::Good }
         };
-        match standing {
-            Standing::Trial => {
-                *trial_given = true;
-                0
-            }
-            Standing::Good => 1 + u8::from(unhealthy),
-            Standing::Ejected => 2 + u8::from(unhealthy),
-        }
+        rank_of(self.health(), standing, trial_given)
     }
 
     fn trouble(&self) -> MutexGuard<'_, Trouble> {

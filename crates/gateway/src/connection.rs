@@ -3,28 +3,28 @@
 //! A connection is a small value that its thread advances whenever one of its sockets is ready. What it needs of the
 //! snapshot it takes once, as an `Arc<Route>`: later snapshots never touch it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use model::snapshot::Route;
-use model::{Blame, DnsName, Snapshot};
+use model::{Blame, Snapshot};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, getsockname, recv, send, shutdown, sockopt};
 
-use crate::address::{ClientAddr, PeerAddr};
+use crate::address::{ClientAddr, Named, PeerAddr};
 use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
+use crate::decision::{Decision, Selector, decide};
 use crate::doorway::{Doorway, Way};
 use crate::hub::Hub;
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::DoorKind;
 use crate::outer_header;
-use crate::proof;
 use crate::proxy_header::{self, Parsed};
 use crate::readiness::Readiness;
 use crate::refusal::Refusal;
@@ -42,8 +42,8 @@ pub(crate) struct Connection {
     upstream_readiness: Readiness,
     upstream: Option<OwnedFd>,
     peer: PeerAddr,
-    /// Whose address counts for `allowedSources`: the peer's, or the client's that a trusted proxy names.
-    source: IpAddr,
+    /// Whom its headers named so far.
+    named: Named,
     /// When one of its sockets was last ready.
     active: Instant,
     /// Its place among those that have not said yet where they want to go.
@@ -96,23 +96,11 @@ struct Relaying {
     _load: Load,
 }
 
-/// Where a connection wants to go.
-enum Selector<'a> {
-    ClusterId {
-        id: &'a [u8],
-        /// That it may, as the header has it.
-        proof: Option<&'a [u8]>,
-    },
-    ServerName(DnsName),
-}
-
 /// What an opening said, once it is whole.
 struct Opened<'a> {
     selector: Selector<'a>,
     /// As the node proxy names it: for the log, never believed.
     client: Option<ClientAddr>,
-    /// As a trusted proxy names it.
-    real_client: Option<ClientAddr>,
     /// How many bytes of it are ours and not the stream's.
     consumed: usize,
 }
@@ -153,7 +141,7 @@ impl Connection {
             upstream_readiness: Readiness::default(),
             upstream: None,
             peer,
-            source: peer.ip(),
+            named: Named::default(),
             active: now,
             opening_place: None,
             stage: Stage::Opening(None),
@@ -236,7 +224,9 @@ impl Connection {
             }
             let Some(pieces) = &mut partial else {
                 let mut reader = HelloReader::default();
-                if let Some(opened) = read_opening(doorway.kind, trusted, &buffer[..count], &mut reader)? {
+                if let Some(opened) =
+                    read_opening(doorway.kind, trusted, &buffer[..count], &mut reader, &mut self.named)?
+                {
                     return self.decide(&opened, &buffer[opened.consumed..count], snapshot, doorway, tools);
                 }
                 partial = Some(Box::new(Partial { received: buffer[..count].to_vec(), reader }));
@@ -245,7 +235,7 @@ impl Connection {
             // Bounded: the readers refuse what announces more than they accept before that has come.
             pieces.received.extend_from_slice(&buffer[..count]);
             let Partial { received, reader } = &mut **pieces;
-            if let Some(opened) = read_opening(doorway.kind, trusted, received, reader)? {
+            if let Some(opened) = read_opening(doorway.kind, trusted, received, reader, &mut self.named)? {
                 return self.decide(&opened, &received[opened.consumed..], snapshot, doorway, tools);
             }
         }
@@ -261,24 +251,24 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        let route = find_route(&snapshot.load(), &opened.selector)?;
-        // The real peer, or who a trusted proxy says it speaks for; never what any other header says.
-        if let Some(client) = opened.real_client {
-            self.source = client.0.ip();
-        }
-        if !route.admits(self.source) {
-            return Err(Refusal::SourceNotAllowed { client: self.source, cluster: route.cluster.clone() });
-        }
-        let door = doorway.kind.label();
-        let client = opened.real_client.or(opened.client).map(tracing::field::display);
-        let peer = self.peer;
-        tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
-        let nonce = check_proof(&route, &opened.selector)?;
+        self.named.claim(opened.client);
+        let source = self.named.source(self.peer);
+        let Decision { route, proof } = decide(&snapshot.load(), &opened.selector, source)?;
+        let nonce = match proof {
+            Some(proof) => {
+                let now = SystemTime::now();
+                Some((proof.check(&route, now)?, now))
+            }
+            None => None,
+        };
         let place = doorway.admissions.admit(&route, tools.now)?;
         // Last: who was over a limit may come again with the same proof.
         if let Some((nonce, now)) = nonce {
             doorway.replays.take(nonce, now).map_err(|error| Refusal::spent_proof(&route.cluster, error))?;
         }
+        let (door, peer) = (doorway.kind.label(), self.peer);
+        let client = self.named.client().map(tracing::field::display);
+        tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
@@ -452,13 +442,14 @@ impl Connection {
     }
 
     pub(crate) fn refuse(&mut self, refusal: &Refusal, doorway: &Doorway, tools: &mut Tools) -> Next {
-        doorway.metrics.refused(refusal);
+        doorway.metrics.refused(refusal, doorway.snapshot());
         let (door, code, blame, peer) = (doorway.kind.label(), refusal.code(), refusal.blame(), self.peer);
+        let client = self.named.client().map(tracing::field::display);
         // Anybody can have us refuse them; only what somebody on our side can mend is worth a line by default.
         if blame == Blame::Client {
-            tracing::debug!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+            tracing::debug!(door, %peer, client, code, blame = blame.as_str(), reason = %refusal, "connection refused");
         } else {
-            tracing::info!(door, %peer, code, blame = blame.as_str(), reason = %refusal, "connection refused");
+            tracing::info!(door, %peer, client, code, blame = blame.as_str(), reason = %refusal, "connection refused");
         }
         let Some(alert) = refusal.alert() else { return Next::End };
         // RFC 8446 6: a fatal alert in a record of its own.
@@ -536,10 +527,11 @@ impl Connection {
         let routes = snapshot.cluster(&route.cluster).map_or(&[][..], |part| &part.routes);
         let current = routes.iter().map(|(_, current)| current).find(|current| current.service == route.service);
         match current {
-            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.source) => {
+            Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.named.source(self.peer)) => {
                 doorway.metrics.cut.inc();
                 let (door, peer) = (doorway.kind.label(), self.peer);
-                tracing::info!(door, %peer, cluster = %route.cluster, "cut: not among the allowed sources any more");
+                let client = self.named.client().map(tracing::field::display);
+                tracing::info!(door, %peer, client, cluster = %route.cluster, "cut: not among the allowed sources any more");
                 Next::End
             }
             _ => Next::Wait,
@@ -547,19 +539,22 @@ impl Connection {
     }
 }
 
-/// `None` while more has to come. A trusted proxy speaks first, with a header of its own.
+/// `None` while more has to come. A trusted proxy speaks first, with a header of its own; whom that names is known from
+/// then on, whatever becomes of the rest.
 fn read_opening<'a>(
     kind: DoorKind,
     trusted: bool,
     received: &'a [u8],
     reader: &mut HelloReader,
+    named: &mut Named,
 ) -> Result<Option<Opened<'a>>, Refusal> {
     if !trusted {
         return read_selector(kind, received, reader);
     }
     let outer_header::Parsed::Complete { client, length } = outer_header::parse(received)? else { return Ok(None) };
+    named.vouch(client);
     let opened = read_selector(kind, &received[length..], reader)?;
-    Ok(opened.map(|opened| Opened { real_client: client, consumed: length + opened.consumed, ..opened }))
+    Ok(opened.map(|opened| Opened { consumed: length + opened.consumed, ..opened }))
 }
 
 fn read_selector<'a>(
@@ -574,7 +569,7 @@ fn read_selector<'a>(
                 let id = header.cluster_id.ok_or(Refusal::NoClusterId)?;
                 // The header is ours alone; what came behind it is the stream.
                 let selector = Selector::ClusterId { id, proof: header.proof };
-                Ok(Some(Opened { selector, client: header.client, real_client: None, consumed: length }))
+                Ok(Some(Opened { selector, client: header.client, consumed: length }))
             }
         },
         // A node's door asks nothing, and does not come here.
@@ -584,35 +579,9 @@ fn read_selector<'a>(
             // The hello is the server's; all of it is passed on.
             Hello::ServerName(name) => {
                 let selector = Selector::ServerName(name);
-                Ok(Some(Opened { selector, client: None, real_client: None, consumed: 0 }))
+                Ok(Some(Opened { selector, client: None, consumed: 0 }))
             }
         },
-    }
-}
-
-fn find_route(snapshot: &Snapshot, selector: &Selector<'_>) -> Result<Arc<Route>, Refusal> {
-    match selector {
-        Selector::ClusterId { id, .. } => {
-            snapshot.route_by_id(id).cloned().ok_or_else(|| Refusal::unknown_cluster_id(id))
-        }
-        Selector::ServerName(name) => {
-            snapshot.route_by_server_name(name).cloned().ok_or_else(|| Refusal::UnknownServerName(name.clone()))
-        }
-    }
-}
-
-/// A proof that comes is checked wherever there are keys to check it by, so that a wrong key is noticed before the
-/// cluster demands proofs. Server names select nothing that needs one.
-fn check_proof<'a>(route: &Route, selector: &Selector<'a>) -> Result<Option<(proof::Nonce<'a>, SystemTime)>, Refusal> {
-    let Selector::ClusterId { id, proof } = *selector else { return Ok(None) };
-    match proof {
-        None if route.proof.required => Err(Refusal::ProofMissing(route.cluster.clone())),
-        Some(octets) if route.proof.required || !route.proof.keys.is_empty() => {
-            let now = SystemTime::now();
-            let nonce = proof::check(octets, id, &route.proof.keys, now);
-            nonce.map(|nonce| Some((nonce, now))).map_err(|error| Refusal::bad_proof(&route.cluster, error))
-        }
-        _ => Ok(None),
     }
 }
 

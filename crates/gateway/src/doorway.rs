@@ -57,6 +57,14 @@ impl Doorway {
         Self { kind, way, metrics, max_connections, rounds, trusted_proxies, admissions, upstreams, replays, open }
     }
 
+    /// Where connections may say where they go.
+    pub(crate) fn snapshot(&self) -> Option<&ArcSwap<Snapshot>> {
+        match &self.way {
+            Way::Asked(snapshot) => Some(snapshot),
+            Way::ToHub(_) => None,
+        }
+    }
+
     /// Whether a peer has to say first whom it speaks for, and is believed.
     pub(crate) fn trusts(&self, peer: PeerAddr) -> bool {
         self.trusted_proxies.iter().any(|range| range.contains(peer.ip()))

@@ -8,6 +8,7 @@
 
 mod bucket;
 pub mod openings;
+mod outlook;
 pub(crate) mod shards;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use model::{ClusterName, ObjectName};
 
 use crate::refusal::Refusal;
 use bucket::Bucket;
+pub use outlook::{Fullness, Outlook};
 use shards::Shards;
 
 /// Who holds how much. Bounded by what is in use: whoever holds nothing and has a full bucket is like one that never

@@ -19,6 +19,7 @@ use crate::balance::Upstreams;
 use crate::doorway::{Common, Doorway, Way};
 use crate::health::{CheckSettings, Checks};
 use crate::hub::Hub;
+use crate::insight::Insight;
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
@@ -188,6 +189,7 @@ fn listener_on(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 pub struct Serving {
     threads: Vec<JoinHandle<()>>,
     shutdown: Arc<Shutdown>,
+    insight: Arc<Insight>,
     /// End with it.
     _checks: Option<Checks>,
 }
@@ -243,15 +245,35 @@ fn start(
             }
         })
         .collect();
+    let Common { admissions, upstreams, replays } = common.clone();
+    let snapshot = match way {
+        Way::Asked(snapshot) => Arc::clone(snapshot),
+        // A node knows no fleet.
+        Way::ToHub(_) => Arc::default(),
+    };
+    let insight = Arc::new(Insight {
+        snapshot,
+        admissions,
+        upstreams,
+        replays,
+        trusted_proxies: Arc::clone(&settings.trusted_proxies),
+        doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
+    });
+    metrics.watch(&insight);
     let threads = (0..settings.threads).map(|number| {
         let worker = Worker::new(&doors, settings, Arc::clone(&shutdown))?;
         std::thread::Builder::new().name(format!("door-{number}")).spawn(move || worker.run())
     });
     let threads = threads.collect::<io::Result<_>>()?;
-    Ok(Serving { threads, shutdown, _checks: checks })
+    Ok(Serving { threads, shutdown, insight, _checks: checks })
 }
 
 impl Serving {
+    /// What these doors know, for as long as somebody wants to look.
+    pub fn insight(&self) -> Arc<Insight> {
+        Arc::clone(&self.insight)
+    }
+
     /// Takes no more connections, gives those that are open the time `within` to end, and closes the rest.
     pub fn drain(mut self, within: Duration) {
         self.end(within);

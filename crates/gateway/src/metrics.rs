@@ -1,16 +1,27 @@
-//! What the doors count. Every label has a fixed set of values: nothing that a peer sends becomes one.
+//! What the doors count. Every label has a bounded set of values, of which clusters are the largest: nothing that a peer
+//! sends becomes one.
 
+mod by_cluster;
+mod observed;
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use model::Snapshot;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::insight::Insight;
 use crate::listen::DoorKind;
 use crate::refusal::Refusal;
+use by_cluster::RefusalsByCluster;
+use observed::Observed;
 
 /// The outcome of a connection that was carried; all others are codes of refusals.
-const ESTABLISHED: &str = "Established";
+pub(crate) const ESTABLISHED: &str = "Established";
 
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -19,6 +30,9 @@ pub struct Metrics {
     bytes: Family<DirectionLabels, Counter>,
     accept_errors: Family<DoorLabels, Counter>,
     cut: Family<DoorLabels, Counter>,
+    refusals: Arc<RefusalsByCluster>,
+    /// What is read when somebody asks; there once doors are served.
+    insight: Arc<ArcSwapOption<Insight>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,7 +73,14 @@ impl Metrics {
             "Connections ended because their client is not among the allowed sources any more",
             metrics.cut.clone(),
         );
+        let observed = Observed { refusals: Arc::clone(&metrics.refusals), insight: Arc::clone(&metrics.insight) };
+        registry.register_collector(Box::new(observed));
         metrics
+    }
+
+    /// Shows from now on what these doors know.
+    pub(crate) fn watch(&self, insight: &Arc<Insight>) {
+        self.insight.store(Some(Arc::clone(insight)));
     }
 
     pub(crate) fn of(&self, kind: DoorKind) -> DoorMetrics {
@@ -69,6 +90,7 @@ impl Metrics {
         DoorMetrics {
             door,
             connections: self.connections.clone(),
+            refusals: Arc::clone(&self.refusals),
             open: self.open.get_or_create_owned(&labels),
             accept_errors: self.accept_errors.get_or_create_owned(&labels),
             cut: self.cut.get_or_create_owned(&labels),
@@ -83,6 +105,7 @@ impl Metrics {
 pub(crate) struct DoorMetrics {
     door: &'static str,
     connections: Family<OutcomeLabels, Counter>,
+    refusals: Arc<RefusalsByCluster>,
     pub(crate) open: Gauge,
     pub(crate) accept_errors: Counter,
     pub(crate) cut: Counter,
@@ -95,8 +118,13 @@ impl DoorMetrics {
         self.count(ESTABLISHED);
     }
 
-    pub(crate) fn refused(&self, refusal: &Refusal) {
+    /// By door and code always, and by cluster where it got that far.
+    /// The snapshot says which clusters there are; a node knows none.
+    pub(crate) fn refused(&self, refusal: &Refusal, snapshot: Option<&ArcSwap<Snapshot>>) {
         self.count(refusal.code());
+        if let (Some(cluster), Some(snapshot)) = (refusal.cluster(), snapshot) {
+            self.refusals.count(cluster, self.door, refusal.code(), snapshot);
+        }
     }
 
     fn count(&self, outcome: &'static str) {
@@ -113,7 +141,7 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry).of(DoorKind::ClusterId);
         metrics.established();
-        metrics.refused(&Refusal::NoHeader);
+        metrics.refused(&Refusal::NoHeader, Some(&ArcSwap::default()));
         metrics.to_upstream.inc_by(7);
         metrics.open.inc();
 

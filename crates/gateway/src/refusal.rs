@@ -142,6 +142,41 @@ impl Refusal {
         }
     }
 
+    /// Whose connection it would have been, where that is known: its cluster counts it.
+    pub fn cluster(&self) -> Option<&ClusterName> {
+        match self {
+            Self::ProofMissing(cluster)
+            | Self::ProofMalformed { cluster, .. }
+            | Self::ProofWrongKey(cluster)
+            | Self::ProofExpired { cluster, .. }
+            | Self::ProofFromTheFuture { cluster, .. }
+            | Self::ProofReplayed(cluster)
+            | Self::ProofMemoryFull(cluster)
+            | Self::SourceNotAllowed { cluster, .. }
+            | Self::Unreachable { cluster, .. }
+            | Self::ClusterConnections { cluster, .. }
+            | Self::ClusterRate { cluster, .. }
+            | Self::TenantConnections { cluster, .. }
+            | Self::TenantRate { cluster, .. } => Some(cluster),
+            Self::HungUp
+            | Self::NoHeader
+            | Self::BadHeader(_)
+            | Self::HeaderTimeout
+            | Self::NoClusterId
+            | Self::UnknownClusterId(_)
+            | Self::OuterHeaderMissing
+            | Self::BadOuterHeader(_)
+            | Self::NotTls
+            | Self::BadHello(_)
+            | Self::HelloTimeout
+            | Self::NoServerName
+            | Self::UnknownServerName(_)
+            | Self::TooManyConnections(_)
+            | Self::TooManyOpenings(_)
+            | Self::TooManyOpeningsOfSource { .. } => None,
+        }
+    }
+
     /// The TLS alert that tells the client, where it is known to speak TLS and may know (RFC 8446 6.2).
     pub(crate) fn alert(&self) -> Option<u8> {
         const DECODE_ERROR: u8 = 50;

@@ -35,11 +35,12 @@ fn the_printed_commands_work() {
             String::from_utf8(output.stdout).unwrap()
         })
         .collect();
-    assert_eq!(outputs.len(), 4, "{commands:?}");
+    assert_eq!(outputs.len(), 5, "{commands:?}");
     assert_eq!(outputs[0], "127.0.0.1\n");
     assert_eq!(outputs[1], "2001:db8:2::21\n");
     assert!(outputs[2].contains("API server of c3"), "{}", outputs[2]);
     assert!(outputs[3].contains("api.c1.fleet.example"), "{}", outputs[3]);
+    assert!(outputs[4].contains("it is carried to kube-apiserver of Cluster c1"), "{}", outputs[4]);
     assert!(folder.join("fleet/zone.yaml").exists());
     server.terminate();
     assert!(!folder.exists(), "the demo leaves nothing behind");

@@ -5,6 +5,8 @@ mod admin;
 mod bad_input;
 mod crash;
 mod demo;
+mod explain;
 mod hand_over;
 mod live_changes;
+mod refusals;
 mod server;

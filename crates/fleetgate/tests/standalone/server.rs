@@ -156,6 +156,11 @@ impl Server {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// The output of `fleetgate explain`.
+    pub(crate) fn explain(&self, arguments: &[&str]) -> Output {
+        fleetgate().arg("explain").args(arguments).args(["--admin", &self.admin.to_string()]).output().unwrap()
+    }
+
     /// The status line and body that the admin interface answers with.
     pub(crate) fn http(&self, path: &str, host: &str) -> (u16, String) {
         let mut stream = connect(self.admin);

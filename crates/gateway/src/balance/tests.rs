@@ -175,6 +175,20 @@ fn addresses_that_are_gone_are_forgotten_and_those_in_use_are_not() {
 }
 
 #[test]
+fn looking_puts_nothing_into_the_table() {
+    let (upstreams, now) = (Upstreams::default(), Instant::now());
+    let told = upstreams.outlook(&route(2), now);
+    let unknown = |number| Prospect { address: address(number), health: Health::Unknown, ejected: false, open: 0 };
+    assert_eq!(told, [unknown(1), unknown(2)]);
+    assert_eq!(upstreams.census(), Census::default());
+    let _held = upstreams.state(address(1), now).attempt();
+    fail(&upstreams, 2, 3, now);
+    let told = upstreams.outlook(&route(2), now);
+    assert_eq!(told, [Prospect { open: 1, ..unknown(1) }, Prospect { ejected: true, ..unknown(2) }]);
+    assert_eq!(told.iter().map(Prospect::is_good).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
 fn a_load_is_one_pointer() {
     assert_eq!(size_of::<Option<Load>>(), 8);
 }
@@ -225,7 +239,11 @@ proptest! {
                 4 => held.push(state.attempt()),
                 _ => state.attempt().connected(),
             }
+            let told = upstreams.outlook(&route, now);
+            prop_assert_eq!(&upstreams.outlook(&route, now), &told, "looking changes nothing");
             let order = upstreams.order(&route, now);
+            let ordered: Vec<_> = order.iter().map(|state| state.address()).collect();
+            prop_assert_eq!(told.iter().map(|prospect| prospect.address).collect::<Vec<_>>(), ordered);
             let mut addresses: Vec<_> = order.iter().map(|state| state.address()).collect();
             addresses.sort();
             prop_assert_eq!(addresses, route.upstreams.clone());

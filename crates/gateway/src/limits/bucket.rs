@@ -34,6 +34,13 @@ impl Bucket {
         self.full_at.fetch_sub(spacing(rate).unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// How many tokens there are now at this rate.
+    pub(super) fn left(&self, rate: u32, now: u64) -> u32 {
+        let Some(spacing) = spacing(rate) else { return 0 };
+        let missing = self.full_at.load(Ordering::Relaxed).saturating_sub(now).div_ceil(spacing);
+        rate.saturating_sub(u32::try_from(missing).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn is_full(&self, now: u64) -> bool {
         self.full_at.load(Ordering::Relaxed) <= now
     }
@@ -66,7 +73,9 @@ mod tests {
         ] {
             let bucket = Bucket::default();
             for (at, expected) in takes {
+                let told = bucket.left(rate, at * MS).min(2000);
                 assert_eq!(taken(&bucket, rate, at * MS, 2000), *expected, "{rate}/s at {at} ms");
+                assert_eq!(told, *expected, "{rate}/s at {at} ms, as told beforehand");
             }
         }
     }

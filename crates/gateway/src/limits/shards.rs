@@ -46,6 +46,10 @@ impl<K: Hash + Eq, V> Shard<K, V> {
         self.entries.get(key)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key)
+    }
+
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values()
     }
@@ -62,6 +66,10 @@ impl<K: Hash + Eq, V> Shard<K, V> {
 
     pub(crate) fn remove(&mut self, key: &K) {
         self.entries.remove(key);
+    }
+
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
+        self.entries.retain(|_, value| is_kept(value));
     }
 }
 

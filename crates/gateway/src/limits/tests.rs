@@ -241,6 +241,34 @@ proptest! {
         }
     }
 
+    /// Two clusters, the second of which changes hands now and then; bounds that are there or not.
+    #[test]
+    fn what_is_told_beforehand_is_what_comes(
+        steps in prop::collection::vec((0..3usize, 0..300u64, any::<prop::sample::Index>()), 1..100),
+        own in "(-|[0-4])/(-|[0-4])",
+        shared in "(-|[0-6])/(-|[0-6])",
+    ) {
+        let mut now = Instant::now();
+        let admissions = Admissions::new(now);
+        let routes = [("c1", "acme"), ("c2", "acme"), ("c2", "other")].map(|(cluster, tenant)| {
+            route(cluster, tenant, &own, &shared)
+        });
+        let mut held = Vec::new();
+        for (which, later, gives_back) in steps {
+            now += Duration::from_millis(later);
+            let told = admissions.outlook(&routes[which], now);
+            prop_assert_eq!(told.cluster.open, admissions.open_of_cluster(&routes[which].cluster));
+            prop_assert_eq!(told.tenant.open, admissions.open_of_tenant(&routes[which].tenant));
+            let comes = admissions.admit(&routes[which], now);
+            prop_assert_eq!(told.refusal.as_ref().map_or("Place", Refusal::code), code(&comes));
+            prop_assert_eq!(told.refusal.map(|refusal| refusal.to_string()), comes.as_ref().err().map(ToString::to_string));
+            held.extend(comes);
+            if later % 3 == 0 && !held.is_empty() {
+                drop(held.swap_remove(gives_back.index(held.len())));
+            }
+        }
+    }
+
     /// Over any span, the rate times the span and one bucket on top.
     #[test]
     fn no_span_has_more_than_its_rate_and_one_burst(

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use gateway::explain::{Explanation, Question, Wanted};
 use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
 use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
@@ -87,6 +88,11 @@ impl Fleet {
         tokio::task::spawn_blocking(move || serving.drain(drain))
     }
 
+    pub(crate) fn explain(&self, wants: Wanted, from: Option<&str>) -> Explanation {
+        let from = from.map(|from| from.parse().unwrap());
+        self.serving.as_ref().unwrap().insight().explain(&Question { wants, from }, Instant::now())
+    }
+
     pub(crate) async fn connect(&self) -> TcpStream {
         soon(TcpStream::connect(self.address)).await.unwrap()
     }
@@ -98,10 +104,16 @@ impl Fleet {
         client
     }
 
-    /// The value of the metric whose line begins with this.
-    pub(crate) fn metric(&self, line_start: &str) -> Option<u64> {
+    /// What `/metrics` would show.
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// The value of the metric whose line begins with this.
+    pub(crate) fn metric(&self, line_start: &str) -> Option<u64> {
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(line_start))?;
         Some(line.trim().parse().unwrap())
     }

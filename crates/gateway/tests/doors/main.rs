@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
 mod cluster_id;
+mod explain;
 mod fairness;
 mod fleet;
 mod keyed_selector;
 mod lifecycle;
+mod refusals;
 mod server_name;
 mod trusted_proxies;

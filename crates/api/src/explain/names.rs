@@ -1,0 +1,138 @@
+//! What DNS answers for a name, and which object each record comes from.
+
+use std::net::Ipv4Addr;
+
+use domain::base::iana::Rtype;
+use domain::base::{Message, ParsedName};
+use domain::rdata::AllRecordData;
+use model::identity::Kind;
+use model::snapshot::{Condition, Detail, ZonePart};
+use model::{DnsName, ObjectRef, Snapshot};
+use serde_json::{Value, json};
+
+pub(super) fn to_json(name: &DnsName, index: &dns::Index, snapshot: &Snapshot) -> Value {
+    let Answer { rcode, zone, mut records } = ask(index, name, Rtype::A);
+    for record in ask(index, name, Rtype::AAAA).records {
+        // An alias is part of both answers.
+        if !records.contains(&record) {
+            records.push(record);
+        }
+    }
+    let records: Vec<Value> = records
+        .into_iter()
+        .map(|Record { owner, ttl, kind, data }| {
+            let from = origin(&owner, snapshot);
+            json!({
+                "name": owner.to_string(),
+                "ttl": ttl,
+                "type": kind,
+                "data": data,
+                "from": from.map(|object| object.to_string()),
+            })
+        })
+        .collect();
+    json!({
+        "rcode": rcode,
+        "zone": zone_holding(name, snapshot).map(|(zone, _)| zone.name.as_str()),
+        "apex": zone.map(|apex| apex.to_string()),
+        "records": records,
+        "remarks": remarks(name, snapshot),
+    })
+}
+
+#[derive(Debug, Default)]
+struct Answer {
+    rcode: String,
+    /// The apex of the zone that answered.
+    zone: Option<DnsName>,
+    records: Vec<Record>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    owner: DnsName,
+    ttl: u32,
+    kind: String,
+    data: String,
+}
+
+/// Asks as a client would, over the transport that cuts nothing short.
+fn ask(index: &dns::Index, name: &DnsName, rtype: Rtype) -> Answer {
+    // One question and nothing else (RFC 1035 4.1.1), of class IN.
+    let mut request = vec![0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    request.extend_from_slice(name.as_wire());
+    request.extend_from_slice(&rtype.to_int().to_be_bytes());
+    request.extend_from_slice(&[0, 1]);
+    // Without EDNS neither cookies nor the time count.
+    let client = dns::Client { address: Ipv4Addr::LOCALHOST.into(), transport: dns::Transport::Tcp, now: 0 };
+    let mut response = Vec::new();
+    let Some(outcome) = dns::answer(index, &dns::Settings::default(), &client, &request, &mut response) else {
+        return Answer::default();
+    };
+    let (rcode, zone) = (outcome.rcode.to_string(), outcome.apex().cloned());
+    Answer { rcode, zone, records: answered(&response).unwrap_or_default() }
+}
+
+/// The answer section; what we wrote ourselves is well-formed.
+fn answered(response: &[u8]) -> Option<Vec<Record>> {
+    let message = Message::from_slice(response).ok()?;
+    let records = message.answer().ok()?.limit_to::<AllRecordData<&[u8], ParsedName<&[u8]>>>();
+    let records = records.map(|record| {
+        let record = record.ok()?;
+        let owner = DnsName::parse(&record.owner().to_string()).ok()?;
+        let (ttl, kind) = (record.ttl().as_secs(), record.rtype().to_string());
+        Some(Record { owner, ttl, kind, data: record.data().to_string() })
+    });
+    records.collect()
+}
+
+/// The object whose name this is, or whose wildcard stands in for it: the deepest wildcard above a name is the one that
+/// answers for it (RFC 4592 2.2.1).
+fn origin(name: &DnsName, snapshot: &Snapshot) -> Option<ObjectRef> {
+    let ancestors = std::iter::successors(name.parent(), DnsName::parent);
+    let wildcards = ancestors.filter_map(|ancestor| ancestor.prepend("*").ok());
+    let candidates: Vec<DnsName> = std::iter::once(name.clone()).chain(wildcards).collect();
+    let place = |own: &DnsName| candidates.iter().position(|candidate| candidate == own);
+
+    let clusters = objects(Kind::Cluster, snapshot).filter_map(|object| {
+        let part = snapshot.cluster(&object.name.as_str().parse().ok()?)?;
+        Some((part.names.iter().filter_map(|own| place(&own.name)).min()?, object))
+    });
+    let (zone, part) = zone_holding(name, snapshot)?;
+    let in_file = part.file.as_ref().and_then(|file| candidates.iter().position(|own| !file.sets_of(own).is_empty()));
+    let of_zone = part.names.iter().filter_map(|own| place(&own.name)).chain(in_file).min();
+    let nearest = clusters.chain(of_zone.map(|at| (at, zone))).min_by_key(|(at, _)| *at);
+    // What nobody else accounts for, such as the records at the apex, is the zone's.
+    Some(nearest.map_or(zone, |(_, object)| object).clone())
+}
+
+/// The zone that answers for a name: the one with the deepest apex.
+fn zone_holding<'a>(name: &DnsName, snapshot: &'a Snapshot) -> Option<(&'a ObjectRef, &'a ZonePart)> {
+    let zones = objects(Kind::Zone, snapshot).filter_map(|object| Some((object, &**snapshot.zone(&object.name)?)));
+    let above = zones.filter(|(_, part)| part.authoritative && name.is_at_or_under(&part.apex));
+    above.max_by_key(|(_, part)| part.apex.labels().count())
+}
+
+/// What is wrong with the names of accepted clusters, where it is about this name.
+fn remarks(name: &DnsName, snapshot: &Snapshot) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for object in objects(Kind::Cluster, snapshot) {
+        let Some(status) = snapshot.status(object) else { continue };
+        let Detail::Cluster { api_name, apps_name, .. } = &status.detail else { continue };
+        let is_apps = apps_name == name
+            || apps_name.is_wildcard() && apps_name.parent().is_some_and(|base| name.is_at_or_under(&base));
+        let wrong =
+            status.conditions.iter().filter(|condition| !condition.holds).filter(|condition| match condition.kind {
+                Condition::PUBLISHED => api_name == name || is_apps,
+                Condition::NODES_READY => is_apps && api_name != name,
+                _ => false,
+            });
+        remarks.extend(wrong.map(|condition| format!("{object}: {}: {}", condition.reason, condition.message)));
+    }
+    remarks.sort();
+    remarks
+}
+
+fn objects(kind: Kind, snapshot: &Snapshot) -> impl Iterator<Item = &ObjectRef> {
+    snapshot.statuses().map(|(object, _)| object).filter(move |object| object.kind == kind)
+}

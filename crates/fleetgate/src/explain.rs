@@ -1,0 +1,190 @@
+//! `fleetgate explain`: where a connection or a query would go, and why.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::admin;
+use crate::arguments::{ExplainFormat, ExplainOptions};
+
+pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
+    let answer = admin::ask(options.admin, &path(options))?;
+    match options.output {
+        ExplainFormat::Json => println!("{answer:#}"),
+        ExplainFormat::Text => print!("{}", tell(&answer)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path(options: &ExplainOptions) -> String {
+    let from = options.from.map(|from| from.to_string());
+    let proof = options.proof.then(|| "true".to_owned());
+    let fields = [("name", &options.name), ("tlv", &options.tlv), ("from", &from), ("proof", &proof)];
+    let fields = fields.into_iter().filter_map(|(field, value)| Some(format!("{field}={}", encode(value.as_ref()?))));
+    format!("/v1/explain?{}", fields.collect::<Vec<_>>().join("&"))
+}
+
+/// RFC 3986 2.1, for all but what never needs it.
+fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, octet| {
+        match octet {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => encoded.push(octet.into()),
+            _ => write!(encoded, "%{octet:02X}").expect("a String takes any text"),
+        }
+        encoded
+    })
+}
+
+/// A word and what there is to say about it, which may take several lines.
+type Topic = (&'static str, Vec<String>);
+
+fn tell(answer: &Value) -> String {
+    let connection = &answer["connection"];
+    let mut topics: Vec<Topic> = vec![("connection", vec![question(answer)]), ("verdict", verdict(connection))];
+    topics.push(("rule", vec![text(&connection["rule"])]));
+    if !connection["cluster"].is_null() {
+        topics.extend(way(connection));
+    }
+    if !answer["dns"].is_null() {
+        topics.push(("DNS", dns(&answer["dns"])));
+    }
+    let refused = list(&answer["refused"]).map(|object| {
+        let field = |name| text(&object[name]);
+        format!("{} {} wants the same: {}: {}", field("kind"), field("name"), field("code"), field("message"))
+    });
+    topics.push(("refused", refused.collect()));
+    topics.iter().filter(|(_, lines)| !lines.is_empty()).fold(String::new(), |told, (word, lines)| {
+        let labels = std::iter::once(*word).chain(std::iter::repeat(""));
+        labels.zip(lines).fold(told, |told, (label, line)| told + &format!("{label:<12}{line}\n"))
+    })
+}
+
+fn question(answer: &Value) -> String {
+    let (asked, connection) = (&answer["asked"], &answer["connection"]);
+    let selector = if asked["clusterId"].is_null() {
+        format!("by server name {}", text(&asked["name"]))
+    } else {
+        format!("by cluster id \"{}\"", text(&asked["clusterId"]))
+    };
+    let proof = if asked["proof"] == true { " and a good proof" } else { "" };
+    let from = if asked["from"].is_null() { String::new() } else { format!(" from {}", text(&asked["from"])) };
+    let door = text(&connection["door"]);
+    let served = if connection["served"] == true { "" } else { ", which this fleetgate does not listen on" };
+    format!("{selector}{proof}{from} through --{door}{served}")
+}
+
+fn verdict(connection: &Value) -> Vec<String> {
+    let code = text(&connection["code"]);
+    let blame = text(&connection["blame"]);
+    let first = match connection["verdict"].as_str() {
+        Some("Established") => code,
+        Some("Doubtful") => format!("likely {code}, blame: {blame}"),
+        _ => format!("refused with {code}, blame: {blame}"),
+    };
+    vec![first, text(&connection["reason"])]
+}
+
+fn way(connection: &Value) -> Vec<Topic> {
+    let (cluster, tenant) = (text(&connection["cluster"]), text(&connection["tenant"]));
+    let place = format!("{cluster} of Tenant {tenant}, {}", text(&connection["service"]));
+    let mut topics = vec![("cluster", vec![place]), ("source", source(connection))];
+    let proof = &connection["proof"];
+    if !proof.is_null() {
+        let required = if proof["required"] == true { "required" } else { "not required" };
+        topics.push(("proof", vec![format!("{required}, {} keys to check it by", text(&proof["keys"]))]));
+    }
+    let limits = &connection["limits"];
+    let of_cluster = fullness(&format!("Cluster {cluster}"), &limits["cluster"]);
+    topics.push(("limits", vec![of_cluster, fullness(&format!("Tenant {tenant}"), &limits["tenant"])]));
+    topics.push(("upstreams", (1..).zip(list(&connection["upstreams"])).map(upstream).collect()));
+    topics
+}
+
+fn source(connection: &Value) -> Vec<String> {
+    let source = &connection["source"];
+    let ranges: Vec<String> = list(&source["allowedSources"]).map(text).collect();
+    let ranges = if ranges.is_empty() { "nobody".into() } else { ranges.join(", ") };
+    let mut lines = vec![match source["allowed"].as_bool() {
+        Some(true) => format!("allowed by {}", text(&source["allowedBy"])),
+        Some(false) => format!("not allowed; allowed: {ranges}"),
+        None => format!("any that is allowed: {ranges}"),
+    }];
+    if connection["trustedProxy"] == true {
+        lines.push("the address is a trusted proxy's: the client that it names counts, not itself".into());
+    }
+    lines
+}
+
+fn fullness(whose: &str, level: &Value) -> String {
+    let (open, left) = (text(&level["open"]), text(&level["newLeft"]));
+    let new = |rate: &Value| format!("{left} of {} new ones per second left", text(rate));
+    match (&level["connections"], &level["newConnectionsPerSecond"]) {
+        (Value::Null, Value::Null) => format!("{whose}: {open} open, no limits"),
+        (limit, Value::Null) => format!("{whose}: {open} of {} open", text(limit)),
+        (Value::Null, rate) => format!("{whose}: {open} open, {}", new(rate)),
+        (limit, rate) => format!("{whose}: {open} of {} open, {}", text(limit), new(rate)),
+    }
+}
+
+fn upstream((number, upstream): (usize, &Value)) -> String {
+    let health = match upstream["health"].as_str() {
+        Some("Healthy") => "healthy",
+        Some("Unhealthy") => "unhealthy",
+        _ => "not checked",
+    };
+    let ejected = if upstream["ejected"] == true { ", could not be reached of late" } else { "" };
+    format!("{number}. {}: {health}{ejected}, {} open", text(&upstream["address"]), text(&upstream["open"]))
+}
+
+fn dns(dns: &Value) -> Vec<String> {
+    let zone = if dns["zone"].is_null() {
+        "no Zone that is served holds the name".into()
+    } else {
+        format!("from Zone {}", text(&dns["zone"]))
+    };
+    let mut lines = vec![format!("{} {zone}", text(&dns["rcode"]))];
+    lines.extend(list(&dns["records"]).map(|record| {
+        let field = |name| text(&record[name]);
+        format!("{} {} {} {} ({})", field("name"), field("ttl"), field("type"), field("data"), field("from"))
+    }));
+    if list(&dns["records"]).next().is_none() && dns["rcode"] == "NOERROR" {
+        lines.push("the name exists and has no addresses".into());
+    }
+    lines.extend(list(&dns["remarks"]).map(text));
+    lines
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// On one line and without what a terminal would obey: ids are whatever somebody typed or sent.
+fn text(value: &Value) -> String {
+    let harmless = |letter: char| match letter {
+        letter if letter.is_control() => letter.escape_default().collect(),
+        letter => String::from(letter),
+    };
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.chars().map(harmless).collect(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_asked_for_arrives_as_it_was_written() {
+        for (asked, sent) in [("c1", "c1"), ("a b&tlv=c2#?%", "a%20b%26tlv%3Dc2%23%3F%25"), ("ü\n", "%C3%BC%0A")] {
+            assert_eq!(encode(asked), sent);
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_told_nothing() {
+        assert_eq!(text(&Value::from("a\u{1b}[2J\nü\"")), "a\\u{1b}[2J\\nü\"");
+    }
+}

@@ -1,0 +1,46 @@
+//! What the doors know, for those who look on from outside: `/metrics` and `explain`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use model::{Cidr, Snapshot};
+
+use crate::balance::{Census, Upstreams};
+use crate::limits::Admissions;
+use crate::limits::openings::Openings;
+use crate::listen::DoorKind;
+use crate::proof::Replays;
+
+/// Shares with the doors what they decide by. Looking changes nothing of it.
+pub struct Insight {
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) admissions: Arc<Admissions>,
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) replays: Replays,
+    pub(crate) trusted_proxies: Arc<[Cidr]>,
+    /// The doors that are served, each with those that have not said yet where they want to go.
+    pub(crate) doors: Vec<(DoorKind, Arc<Openings>)>,
+}
+
+impl Insight {
+    /// How many connections of a door have not said yet where they want to go; `None` where there is no such door.
+    pub(crate) fn undecided(&self, kind: DoorKind) -> Option<u64> {
+        let counts = self.doors.iter().filter(|door| door.0 == kind).map(|(_, openings)| u64::from(openings.count()));
+        counts.reduce(|sum, count| sum + count)
+    }
+
+    pub(crate) fn census(&self) -> Census {
+        self.upstreams.census()
+    }
+
+    pub(crate) fn remembered_proofs(&self) -> usize {
+        self.replays.held()
+    }
+}
+
+impl fmt::Debug for Insight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Insight").finish_non_exhaustive()
+    }
+}
