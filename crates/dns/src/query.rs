@@ -133,7 +133,7 @@ pub(crate) fn answer_into<'a>(
     };
     let edns = request.edns.as_ref();
     let extras = Extras::of(edns, settings, client);
-    let zone = zone_for(index, &request.name, request.qtype);
+    let authority = authority_for(index, &request.name, request.qtype);
     let limit = match (client.transport, edns) {
         (Transport::Udp, None) => SMALL_UDP.into(),
         (Transport::Udp, Some(edns)) => edns.payload_size.clamp(SMALL_UDP, PAYLOAD_SIZE).into(),
@@ -142,7 +142,7 @@ pub(crate) fn answer_into<'a>(
     let mut response = Response::to(&request, out, limit, extras.length(edns));
     let mut reply = Reply::authoritative();
     let mut truncated = false;
-    if decide(index, settings, zone, &request, &mut response, &mut reply).is_err() {
+    if decide(index, settings, authority, &request, &mut response, &mut reply).is_err() {
         match client.transport {
             Transport::Udp => truncated = true,
             // There is no larger transport to ask for.
@@ -160,7 +160,7 @@ pub(crate) fn answer_into<'a>(
         truncated,
         proven: client.transport == Transport::Tcp || extras.cookie.is_some_and(|cookie| cookie.valid),
         question: Some((request.name.as_wire().len(), request.qtype)),
-        zone: zone.map(|(zone, _)| zone),
+        zone: authority.map(|authority| authority.zone),
     };
     Some((length, outcome))
 }
@@ -204,7 +204,7 @@ impl Reply {
 fn decide<'a>(
     index: &'a Index,
     settings: &Settings,
-    zone: Option<(&'a Arc<Zone>, usize)>,
+    authority: Option<Authority<'a>>,
     request: &Request<'_>,
     response: &mut Response<'_>,
     reply: &mut Reply,
@@ -235,11 +235,11 @@ fn decide<'a>(
         Rtype::OPT | Rtype::TSIG | Rtype::TKEY => *reply = no(OptRcode::FORMERR),
         Rtype::MAILA | Rtype::MAILB => *reply = no(OptRcode::NOTIMP),
         qtype => {
-            let Some((zone, below)) = zone else {
+            let Some(authority) = authority else {
                 *reply = Reply { extended: Some(NOT_AUTHORITATIVE), ..no(OptRcode::REFUSED) };
                 return Ok(());
             };
-            let step = Step { zone, name: &request.name, below, at: QUESTION, qtype, before: &[] };
+            let step = Step { authority, name: &request.name, at: QUESTION, qtype, before: &[] };
             if let Some(alias) = step.answer(response, reply)? {
                 chase(index, &request.name, alias, qtype, response, reply)?;
             }
@@ -248,22 +248,33 @@ fn decide<'a>(
     Ok(())
 }
 
-/// The zone that answers for a name, and how many labels of the name lie below its apex. RFC 4035 3.1.4.1: the DS of a
-/// delegated zone belongs to the zone above, where we serve that, too.
-fn zone_for<'a>(index: &'a Index, name: &QueryName, qtype: Rtype) -> Option<(&'a Arc<Zone>, usize)> {
-    let found = index.zone_of(name)?;
-    if qtype == Rtype::DS && found.1 == 0 && name.label_count() > 0 {
-        return index.zone_above(name, 1).or(Some(found));
+/// The zone that answers for a name.
+#[derive(Clone, Copy)]
+struct Authority<'a> {
+    zone: &'a Arc<Zone>,
+    /// How many labels of the name lie below the zone's apex.
+    below: usize,
+    /// The name is the apex of another zone of ours, so that it exists whatever this one says.
+    is_apex_below: bool,
+}
+
+/// RFC 4035 3.1.4.1: the DS of a delegated zone belongs to the zone above, where we serve that, too.
+fn authority_for<'a>(index: &'a Index, name: &QueryName, qtype: Rtype) -> Option<Authority<'a>> {
+    let (zone, below) = index.zone_of(name)?;
+    if qtype == Rtype::DS
+        && below == 0
+        && name.label_count() > 0
+        && let Some((zone, below)) = index.zone_above(name, 1)
+    {
+        return Some(Authority { zone, below, is_apex_below: true });
     }
-    Some(found)
+    Some(Authority { zone, below, is_apex_below: false })
 }
 
 /// One name being looked up in one zone; an answer has several when aliases lead on.
 struct Step<'a, 'n> {
-    zone: &'a Zone,
+    authority: Authority<'a>,
     name: &'n QueryName,
-    /// How many labels of the name lie below the zone's apex.
-    below: usize,
     /// Where the name stands in the response.
     at: u16,
     qtype: Rtype,
@@ -283,6 +294,8 @@ struct Alias<'a> {
 enum Found<'a> {
     /// The name exists, perhaps without records, or a wildcard stands in for it.
     Name(&'a Node<Sets>),
+    /// The name exists elsewhere.
+    Apex,
     /// The name lies at or below another that the zone delegates to others; so many labels below.
     Cut(&'a Node<Sets>, usize),
     /// The name lies below another that has a DNAME; so many labels below.
@@ -291,10 +304,18 @@ enum Found<'a> {
 }
 
 impl<'a> Step<'a, '_> {
+    fn zone(&self) -> &'a Zone {
+        self.authority.zone
+    }
+
     /// The code is that of the last name (RFC 6604 3), the authority that of the first (RFC 1035 4.1.1).
     fn answer(&self, response: &mut Response<'_>, reply: &mut Reply) -> Result<Option<Alias<'a>>, Full> {
         match self.locate() {
             Found::Name(node) => self.answer_from(node, response, reply),
+            Found::Apex => {
+                reply.kind = Kind::NoData;
+                self.deny(response).map(|()| None)
+            }
             Found::Cut(node, above) => self.refer(node, above, response, reply).map(|()| None),
             Found::Dname(node, above) => self.redirect(node, above, response, reply),
             Found::Nothing => {
@@ -309,15 +330,15 @@ impl<'a> Step<'a, '_> {
     /// place on the way to the name that exists. Any existing place counts, be it without records; so it hides the
     /// wildcards above it, and a `*` on the way is a name like others.
     fn locate(&self) -> Found<'a> {
-        let names = &self.zone.names;
-        let (mut id, mut left) = (NodeId::ROOT, self.below);
+        let names = &self.zone().names;
+        let (mut id, mut left) = (NodeId::ROOT, self.authority.below);
         loop {
             let node = names.node(id);
             let types = node.value.types();
             if types.has_any(Types::CUT_OR_DNAME) {
                 // What is asked of the parent's side of a cut is answered there: RFC 4035 3.1.4.1.
                 let parent_side = left == 0 && self.qtype == Rtype::DS;
-                if types.has_any(Types::NS) && left < self.below && !parent_side {
+                if types.has_any(Types::NS) && left < self.authority.below && !parent_side {
                     return Found::Cut(node, left);
                 }
                 if types.has_any(Types::DNAME) && left > 0 {
@@ -329,6 +350,7 @@ impl<'a> Step<'a, '_> {
             }
             match names.child(id, self.name.label(left - 1)) {
                 Some(child) => id = child,
+                None if self.authority.is_apex_below => return Found::Apex,
                 None => return node.star().map_or(Found::Nothing, |star| Found::Name(names.node(star))),
             }
             left -= 1;
@@ -342,13 +364,13 @@ impl<'a> Step<'a, '_> {
         reply: &mut Reply,
     ) -> Result<Option<Alias<'a>>, Full> {
         let owner = Owner::At(self.at);
-        if self.below == 0 && matches!(self.qtype, Rtype::SOA | Rtype::ANY) {
-            return response.push_soa(Section::Answer, owner, self.zone, self.zone.soa.ttl).map(|()| None);
+        if self.authority.below == 0 && matches!(self.qtype, Rtype::SOA | Rtype::ANY) {
+            return response.push_soa(Section::Answer, owner, self.zone(), self.zone().soa.ttl).map(|()| None);
         }
         let matching = match self.qtype {
             // RFC 8482 4.1: one set is enough for a probe, and too little for a reflector.
-            Rtype::ANY => self.zone.sets(node).next(),
-            qtype => self.zone.set(node, qtype.to_int()),
+            Rtype::ANY => self.zone().sets(node).next(),
+            qtype => self.zone().set(node, qtype.to_int()),
         };
         if let Some(set) = matching {
             response.push(Section::Answer, owner, &set)?;
@@ -356,7 +378,7 @@ impl<'a> Step<'a, '_> {
             return Ok(None);
         }
         if node.value.types().has_any(Types::CNAME)
-            && let Some(set) = self.zone.set(node, Rtype::CNAME.to_int())
+            && let Some(set) = self.zone().set(node, Rtype::CNAME.to_int())
             && let Some(target) = set.records().next()
         {
             let at = response.push_alias(owner, set.ttl, target)?;
@@ -368,7 +390,12 @@ impl<'a> Step<'a, '_> {
 
     /// RFC 2308 2: a "no" carries the zone's SOA.
     fn deny(&self, response: &mut Response<'_>) -> Result<(), Full> {
-        response.push_soa(Section::Authority, self.owner(self.below), self.zone, self.zone.soa.negative_ttl)
+        response.push_soa(
+            Section::Authority,
+            self.owner(self.authority.below),
+            self.zone(),
+            self.zone().soa.negative_ttl,
+        )
     }
 
     /// The name without its `above` leftmost labels, as short as it can be written.
@@ -394,7 +421,7 @@ impl<'a> Step<'a, '_> {
         // What is below the cut is not ours to vouch for, unless an alias of ours led here.
         reply.authoritative = response.has_answers();
         reply.kind = Kind::Referral;
-        let Some(servers) = self.zone.set(node, Rtype::NS.to_int()) else { return Ok(()) };
+        let Some(servers) = self.zone().set(node, Rtype::NS.to_int()) else { return Ok(()) };
         response.push(Section::Authority, self.owner(above), &servers)?;
         let cut = self.name.without(above);
         for below_cut in [true, false] {
@@ -416,7 +443,7 @@ impl<'a> Step<'a, '_> {
         response: &mut Response<'_>,
         reply: &mut Reply,
     ) -> Result<Option<Alias<'a>>, Full> {
-        let Some(set) = self.zone.set(node, Rtype::DNAME.to_int()) else { return Ok(None) };
+        let Some(set) = self.zone().set(node, Rtype::DNAME.to_int()) else { return Ok(None) };
         let Some(target) = set.records().next() else { return Ok(None) };
         let is_told = |alias: &Alias<'_>| alias.dname.is_some_and(|dname| std::ptr::eq(dname, node));
         if !self.before.iter().flatten().any(is_told) {
@@ -457,9 +484,9 @@ impl<'a> Step<'a, '_> {
 
     fn push_addresses(&self, name: &[u8], response: &mut Response<'_>) -> Result<(), Full> {
         let Some(name) = QueryName::read(name) else { return Ok(()) };
-        let Some(node) = self.zone.place(&name) else { return Ok(()) };
+        let Some(node) = self.zone().place(&name) else { return Ok(()) };
         for rtype in [Rtype::A, Rtype::AAAA] {
-            if let Some(set) = self.zone.set(node, rtype.to_int()) {
+            if let Some(set) = self.zone().set(node, rtype.to_int()) {
                 response.push(Section::Additional, Owner::Name(name.as_wire()), &set)?;
             }
         }
@@ -485,12 +512,12 @@ fn chase<'a>(
         if before.into_iter().any(|name| name.as_wire() == alias.target.as_wire()) {
             return Ok(());
         }
-        let Some((zone, below)) = zone_for(index, &alias.target, qtype) else { return Ok(()) };
+        let Some(authority) = authority_for(index, &alias.target, qtype) else { return Ok(()) };
         let at = alias.at;
         let (before, rest) = chain.split_at_mut(links - 1);
         let name = &rest[0].insert(alias).target;
         // What made the last link does not apply again: its target would lie below it.
-        next = Step { zone, name, below, at, qtype, before: &*before }.answer(response, reply)?;
+        next = Step { authority, name, at, qtype, before: &*before }.answer(response, reply)?;
     }
     Ok(())
 }

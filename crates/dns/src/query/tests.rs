@@ -16,237 +16,10 @@ use crate::records::changes;
 
 mod properties;
 
-const FLEET: &str = "
-    fleet.example               300 SOA 7 30
-    fleet.example               60 NS ns1.fleet.example
-    fleet.example               60 NS ns.other.test
-    ns1.fleet.example           60 A 192.0.2.53
-    api.c1.fleet.example        30 A 192.0.2.10
-    *.c1.fleet.example          30 A 192.0.2.11
-    *.c1.fleet.example          30 A 192.0.2.12
-    *.c1.fleet.example          30 AAAA 2001:db8::11
-    deep.between.c1.fleet.example 30 A 192.0.2.13
-    x.*.c2.fleet.example        30 A 192.0.2.14
-    www.fleet.example           30 CNAME api.c1.fleet.example
-    shop.fleet.example          30 CNAME www.fleet.example
-    out.fleet.example           30 CNAME cdn.other.test
-    lost.fleet.example          30 CNAME nothing.fleet.example
-    bare.fleet.example          30 CNAME between.c1.fleet.example
-    over.fleet.example          30 CNAME web.second.example
-    *.alias.fleet.example       30 CNAME any.c1.fleet.example
-    self.fleet.example          30 CNAME self.fleet.example
-    tick.fleet.example          30 CNAME tock.fleet.example
-    tock.fleet.example          30 CNAME tick.fleet.example
-    sub.fleet.example           30 NS ns.sub.fleet.example
-    sub.fleet.example           30 NS ns.other.test
-    ns.sub.fleet.example        30 A 192.0.2.99
-    into.fleet.example          30 CNAME www.sub.fleet.example
-    second.example              20 SOA 3 60
-    second.example              60 NS ns.other.test
-    web.second.example          30 A 192.0.2.20
-    inner.fleet.example         30 SOA 9 30
-    a.inner.fleet.example       30 A 192.0.2.30
-";
+const FLEET: &str = include_str!("tests/fleet.txt");
 
 /// Every block: a question, then all of the response but its copy of the question.
-const DIALOGUE: &str = "
-    ? api.c1.fleet.example A
-    NOERROR aa
-    answer api.c1.fleet.example 30 A 192.0.2.10
-
-    ? api.c1.fleet.example AAAA
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? fleet.example SOA
-    NOERROR aa
-    answer fleet.example 300 SOA #7
-
-    ? fleet.example NS
-    NOERROR aa
-    answer fleet.example 60 NS ns1.fleet.example
-    answer fleet.example 60 NS ns.other.test
-    additional ns1.fleet.example 60 A 192.0.2.53
-
-    ? fleet.example A
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? nothing.fleet.example A
-    NXDOMAIN aa
-    authority fleet.example 30 SOA #7
-
-    ? nothing.second.example A
-    NXDOMAIN aa
-    authority second.example 20 SOA #3
-
-    ? any.c1.fleet.example A
-    NOERROR aa
-    answer any.c1.fleet.example 30 A 192.0.2.11
-    answer any.c1.fleet.example 30 A 192.0.2.12
-
-    ? two.levels.c1.fleet.example AAAA
-    NOERROR aa
-    answer two.levels.c1.fleet.example 30 AAAA 2001:db8::11
-
-    ? any.c1.fleet.example TXT
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? *.c1.fleet.example AAAA
-    NOERROR aa
-    answer *.c1.fleet.example 30 AAAA 2001:db8::11
-
-    ? c1.fleet.example A
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? between.c1.fleet.example A
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? other.between.c1.fleet.example A
-    NXDOMAIN aa
-    authority fleet.example 30 SOA #7
-
-    ? below.api.c1.fleet.example A
-    NXDOMAIN aa
-    authority fleet.example 30 SOA #7
-
-    ? ghost.*.c1.fleet.example A
-    NXDOMAIN aa
-    authority fleet.example 30 SOA #7
-
-    ? x.*.c2.fleet.example A
-    NOERROR aa
-    answer x.*.c2.fleet.example 30 A 192.0.2.14
-
-    ? any.c2.fleet.example A
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? x.any.c2.fleet.example A
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? www.fleet.example A
-    NOERROR aa
-    answer www.fleet.example 30 CNAME api.c1.fleet.example
-    answer api.c1.fleet.example 30 A 192.0.2.10
-
-    ? www.fleet.example CNAME
-    NOERROR aa
-    answer www.fleet.example 30 CNAME api.c1.fleet.example
-
-    ? www.fleet.example ANY
-    NOERROR aa
-    answer www.fleet.example 30 CNAME api.c1.fleet.example
-
-    ? shop.fleet.example AAAA
-    NOERROR aa
-    answer shop.fleet.example 30 CNAME www.fleet.example
-    answer www.fleet.example 30 CNAME api.c1.fleet.example
-    authority fleet.example 30 SOA #7
-
-    ? out.fleet.example A
-    NOERROR aa
-    answer out.fleet.example 30 CNAME cdn.other.test
-
-    ? lost.fleet.example A
-    NXDOMAIN aa
-    answer lost.fleet.example 30 CNAME nothing.fleet.example
-    authority fleet.example 30 SOA #7
-
-    ? bare.fleet.example A
-    NOERROR aa
-    answer bare.fleet.example 30 CNAME between.c1.fleet.example
-    authority fleet.example 30 SOA #7
-
-    ? over.fleet.example A
-    NOERROR aa
-    answer over.fleet.example 30 CNAME web.second.example
-    answer web.second.example 30 A 192.0.2.20
-
-    ? over.fleet.example TXT
-    NOERROR aa
-    answer over.fleet.example 30 CNAME web.second.example
-    authority second.example 20 SOA #3
-
-    ? w.alias.fleet.example AAAA
-    NOERROR aa
-    answer w.alias.fleet.example 30 CNAME any.c1.fleet.example
-    answer any.c1.fleet.example 30 AAAA 2001:db8::11
-
-    ? self.fleet.example A
-    NOERROR aa
-    answer self.fleet.example 30 CNAME self.fleet.example
-
-    ? tick.fleet.example A
-    NOERROR aa
-    answer tick.fleet.example 30 CNAME tock.fleet.example
-    answer tock.fleet.example 30 CNAME tick.fleet.example
-
-    ? any.c1.fleet.example ANY
-    NOERROR aa
-    answer any.c1.fleet.example 30 A 192.0.2.11
-    answer any.c1.fleet.example 30 A 192.0.2.12
-
-    ? fleet.example ANY
-    NOERROR aa
-    answer fleet.example 300 SOA #7
-
-    ? sub.fleet.example NS
-    NOERROR
-    authority sub.fleet.example 30 NS ns.sub.fleet.example
-    authority sub.fleet.example 30 NS ns.other.test
-    additional ns.sub.fleet.example 30 A 192.0.2.99
-
-    ? a.b.sub.fleet.example A
-    NOERROR
-    authority sub.fleet.example 30 NS ns.sub.fleet.example
-    authority sub.fleet.example 30 NS ns.other.test
-    additional ns.sub.fleet.example 30 A 192.0.2.99
-
-    ? sub.fleet.example DS
-    NOERROR aa
-    authority fleet.example 30 SOA #7
-
-    ? into.fleet.example A
-    NOERROR aa
-    answer into.fleet.example 30 CNAME www.sub.fleet.example
-    authority sub.fleet.example 30 NS ns.sub.fleet.example
-    authority sub.fleet.example 30 NS ns.other.test
-    additional ns.sub.fleet.example 30 A 192.0.2.99
-
-    ? a.inner.fleet.example A
-    NOERROR aa
-    answer a.inner.fleet.example 30 A 192.0.2.30
-
-    ? b.inner.fleet.example A
-    NXDOMAIN aa
-    authority inner.fleet.example 30 SOA #9
-
-    ? fleet.test A
-    REFUSED
-
-    ? evilfleet.example A
-    REFUSED
-
-    ? . NS
-    REFUSED
-
-    ? fleet.example AXFR
-    REFUSED
-
-    ? fleet.example IXFR
-    REFUSED
-
-    ? api.c1.fleet.example A CH
-    REFUSED
-
-    ? api.c1.fleet.example A CLASS255
-    REFUSED
-";
+const DIALOGUE: &str = include_str!("tests/dialogue.txt");
 
 #[test]
 fn dialogue() {
@@ -263,6 +36,89 @@ fn dialogue() {
             assert_eq!(told, expected, "{question} over {transport:?}");
             assert_eq!(outcome.rcode.to_string(), told.split_whitespace().next().unwrap());
         }
+    }
+}
+
+/// RFC 6672 2.2.
+#[test]
+fn what_a_dname_makes_too_long_is_said_to_be_so() {
+    let front = format!("{}x", "a.".repeat(92));
+    let told = ask(FLEET, query(&format!("{front}.long.fleet.example A")), Transport::Udp);
+    assert!(told.starts_with("YXDOMAIN aa\nanswer long.fleet.example 30 DNAME a2345"), "{told}");
+    assert_eq!(told.lines().count(), 2, "{told}");
+}
+
+/// RFC 9471 3: a client that cannot reach the servers is to ask over TCP; other addresses are a kindness.
+#[test]
+fn missing_glue_is_a_truncated_answer_only_below_the_cut() {
+    let mut text = String::from("z 30 SOA 1\n");
+    for number in 0..14 {
+        writeln!(text, "in.z 30 NS ns{number}.in.z\nns{number}.in.z 30 AAAA 2001:db8::{number}").unwrap();
+        writeln!(text, "out.z 30 NS ns{number}.out.y.z\nns{number}.out.y.z 30 AAAA 2001:db8::{number}").unwrap();
+    }
+    for (asked, truncated, addresses) in [("x.in.z A", " tc", 5..10), ("x.out.z A", "", 5..10)] {
+        let told = ask(&text, query(asked), Transport::Udp);
+        assert_eq!(told.lines().next().unwrap(), format!("NOERROR{truncated}"), "{told}");
+        let given = told.lines().filter(|line| line.starts_with("additional")).count();
+        assert!(addresses.contains(&given), "{given} addresses:\n{told}");
+    }
+}
+
+#[test]
+fn cookies_identifiers_and_reasons_are_given_to_who_asks() {
+    let index = Index::default().apply(&changes(FLEET));
+    let settings = Settings::default().with_identity("ns1-eu").with_version("9");
+    let client = |transport| Client { address: IpAddr::from([192, 0, 2, 7]), transport, now: 1_700_000_000 };
+    let mut out = Vec::new();
+    let mut options = |question: &str, sent: &[(u16, &[u8])], transport| {
+        let mut request = query(question);
+        let push = |opt: &mut domain::base::message_builder::OptBuilder<'_, Vec<u8>>| {
+            sent.iter().try_for_each(|(code, value)| {
+                opt.push(&UnknownOptData::new(OptionCode::from_int(*code), *value).unwrap())
+            })
+        };
+        request.opt(push).unwrap();
+        let request = request.finish();
+        let proven = super::answer(&index, &settings, &client(transport), &request, &mut out).unwrap().proven;
+        let message = Message::from_slice(&out).unwrap();
+        let opt = message.opt().unwrap();
+        let found: Vec<(u16, Vec<u8>)> = opt
+            .opt()
+            .iter::<UnknownOptData<_>>()
+            .map(|option| option.map(|option| (option.code().to_int(), option.as_slice().to_vec())).unwrap())
+            .collect();
+        (proven, found)
+    };
+    let (proven, first) = options("fleet.example NS", &[(10, b"12345678")], Transport::Udp);
+    assert!(!proven && first[0].0 == 10 && first[0].1.starts_with(b"12345678") && first[0].1.len() == 24);
+    let (proven, second) = options("fleet.example NS", &[(10, &first[0].1)], Transport::Udp);
+    assert!(proven && second == first);
+    assert!(options("fleet.example NS", &[], Transport::Tcp).0);
+    assert_eq!(options("fleet.example NS", &[(3, b"")], Transport::Udp).1, [(3, b"ns1-eu".to_vec())]);
+    assert_eq!(options("other.test NS", &[], Transport::Udp).1, [(15, vec![0, 20])]);
+
+    for (question, text) in [("version.bind TXT CH", "9"), ("ID.server TXT CH", "ns1-eu")] {
+        super::answer(&index, &settings, &client(Transport::Udp), &query(question).finish(), &mut out).unwrap();
+        let told = tell(&out);
+        assert!(told.starts_with("NOERROR aa\nanswer") && told.ends_with(&format!("TXT \"{text}\"\n")), "{told}");
+    }
+}
+
+#[test]
+fn who_is_put_off_gets_a_way_on_but_no_records() {
+    let client = Client { address: IpAddr::from([192, 0, 2, 7]), transport: Transport::Udp, now: 1 };
+    let mut out = vec![0; PAYLOAD_SIZE.into()];
+    let mut with_cookie = query("fleet.example NS");
+    with_cookie.opt(|opt| opt.push(&UnknownOptData::new(OptionCode::COOKIE, b"12345678").unwrap())).unwrap();
+    for (request, rcode, truncated, length) in [
+        (query("fleet.example NS"), OptRcode::NOERROR, true, 12 + 19),
+        (with_opt("fleet.example NS", 0, 1232, false), OptRcode::NOERROR, true, 12 + 19 + 11),
+        (with_cookie, OptRcode::BADCOOKIE, false, 12 + 19 + 11 + 4 + 24),
+    ] {
+        let written = put_off(&SETTINGS, &client, &request.finish(), &mut out);
+        let message = Message::from_slice(&out[..written]).unwrap();
+        assert_eq!((message.header().tc(), written), (truncated, length));
+        assert_eq!(message.opt_rcode(), rcode);
     }
 }
 
@@ -386,6 +242,12 @@ fn what_is_no_query_gets_an_error_or_silence() {
         octets.extend_from_slice(b"\x01a\0\0\x29\x04\xd0\0\0\0\0\0\0");
         octets
     };
+    let short_cookie = {
+        let mut octets = request.clone();
+        octets[11] = 1;
+        octets.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0\0\x06\0\x0a\0\x02ab");
+        octets
+    };
     let overlong_option = {
         let mut octets = request.clone();
         octets[11] = 1;
@@ -408,6 +270,7 @@ fn what_is_no_query_gets_an_error_or_silence() {
         ("a missing record", changed(&|request| request[11] = 1), Some(Rcode::FORMERR)),
         ("two OPTs", two_opts, Some(Rcode::FORMERR)),
         ("an OPT with an owner", owned_opt, Some(Rcode::FORMERR)),
+        ("a cookie that is too short", short_cookie, Some(Rcode::FORMERR)),
         ("an option longer than its OPT", overlong_option, Some(Rcode::FORMERR)),
         ("a status", changed(&|request| request[2] |= 2 << 3), Some(Rcode::NOTIMP)),
         ("a notify", changed(&|request| request[2] |= 4 << 3), Some(Rcode::NOTIMP)),

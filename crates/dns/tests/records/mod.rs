@@ -1,22 +1,26 @@
 //! Zones as a few lines of text, for tests.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use model::snapshot::{NameChange, RecordData, RecordSet, Soa, ZoneChange};
+use model::zone_file::{Builder, ZoneFile};
 use model::{Changes, DnsName};
 
 pub(crate) fn name(text: &str) -> DnsName {
     DnsName::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+/// TTL, type and data.
+type Line<'a> = (u32, &'a str, Vec<&'a str>);
+
 /// The steps from nothing to these records: a line each, `NAME TTL TYPE DATA`. `SOA SERIAL [MINIMUM]` makes a zone; a
-/// name goes to the deepest zone that it lies in.
+/// name goes to the deepest zone that it lies in, and to its zone file where the plan does not know all of its types.
 pub(crate) fn changes(text: &str) -> Changes {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut zones = BTreeMap::new();
-    let mut names: BTreeMap<DnsName, Vec<RecordSet>> = BTreeMap::new();
-    for line in lines {
+    let mut lines: BTreeMap<DnsName, Vec<Line<'_>>> = BTreeMap::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [owner, ttl, kind, data @ ..] = fields.as_slice() else { panic!("{line:?} is no record") };
         let (owner, ttl) = (name(owner), ttl.parse().unwrap());
@@ -24,18 +28,33 @@ pub(crate) fn changes(text: &str) -> Changes {
             let soa = soa(&owner, ttl, data[0].parse().unwrap(), data.get(1).map_or(ttl, |text| text.parse().unwrap()));
             zones.insert(owner, soa);
         } else {
-            add(names.entry(owner).or_default(), ttl, kind, data[0]);
+            lines.entry(owner).or_default().push((ttl, kind, data.to_vec()));
         }
     }
     let apex_of = |name: &DnsName| {
         let above = std::iter::successors(Some(name.clone()), DnsName::parent);
         above.into_iter().find(|above| zones.contains_key(above)).unwrap_or_else(|| panic!("{name} is in no zone"))
     };
-    let names = names
-        .into_iter()
-        .map(|(name, records)| NameChange { apex: apex_of(&name), name, records: Arc::from(records) })
-        .collect();
-    let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { apex, soa, file: None }).collect();
+    let mut files: BTreeMap<DnsName, Builder> = BTreeMap::new();
+    let mut names = Vec::new();
+    for (owner, lines) in lines {
+        let apex = apex_of(&owner);
+        if lines.iter().all(|(_, kind, _)| matches!(*kind, "A" | "AAAA" | "NS" | "CNAME")) {
+            let mut sets = Vec::new();
+            for (ttl, kind, data) in &lines {
+                add(&mut sets, *ttl, kind, data[0]);
+            }
+            names.push(NameChange { apex, name: owner, records: Arc::from(sets) });
+        } else {
+            let file = files.entry(apex.clone()).or_insert_with(|| Builder::new(apex));
+            for (ttl, kind, data) in &lines {
+                let (rtype, data) = wire(kind, data);
+                file.push(&owner, rtype, *ttl, &data).unwrap();
+            }
+        }
+    }
+    let mut file = |apex: &DnsName| -> Option<Arc<ZoneFile>> { Some(Arc::new(files.remove(apex)?.finish().unwrap())) };
+    let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { file: file(&apex), apex, soa }).collect();
     Changes { zones, names, ..Changes::default() }
 }
 
@@ -62,4 +81,30 @@ fn add(sets: &mut Vec<RecordSet>, ttl: u32, kind: &str, data: &str) {
         _ => panic!("{kind} is not known here"),
     };
     sets.push(RecordSet { ttl, data });
+}
+
+/// Type and data in wire form; `TYPEnnn` takes hexadecimal digits.
+fn wire(kind: &str, data: &[&str]) -> (u16, Vec<u8>) {
+    let number = |at: usize| data[at].parse::<u16>().unwrap().to_be_bytes().to_vec();
+    let target = |at: usize| name(data[at]).as_wire().to_vec();
+    match kind {
+        "A" => (1, data[0].parse::<Ipv4Addr>().unwrap().octets().to_vec()),
+        "NS" => (2, target(0)),
+        "CNAME" => (5, target(0)),
+        "MX" => (15, [number(0), target(1)].concat()),
+        "TXT" => (16, [&[u8::try_from(data[0].len()).unwrap()], data[0].as_bytes()].concat()),
+        "AAAA" => (28, data[0].parse::<Ipv6Addr>().unwrap().octets().to_vec()),
+        "SRV" => (33, [number(0), number(1), number(2), target(3)].concat()),
+        "DNAME" => (39, target(0)),
+        "DS" => (43, hexadecimal(data[0])),
+        _ => {
+            let number = kind.strip_prefix("TYPE").and_then(|number| number.parse().ok());
+            (number.unwrap_or_else(|| panic!("{kind} is not known here")), hexadecimal(data[0]))
+        }
+    }
+}
+
+fn hexadecimal(digits: &str) -> Vec<u8> {
+    let octets = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16));
+    octets.collect::<Result<_, _>>().unwrap()
 }
