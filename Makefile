@@ -1,6 +1,9 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-.PHONY: help run test check bench bench-plan bench-fleet bench-ingress
+# As in `testbed/install`.
+cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
+
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -13,10 +16,16 @@ test: ## Everything: installs what it needs, real components included
 	testbed/install
 	cargo test --workspace
 
+fuzz: ## Any bytes to everything that reads from the network, for a minute and a half
+	fuzz/run
+
 check: ## Format, lints, licences and sources
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	testbed/cargo-deny --all-features check licenses bans sources
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(cache)/fuzz/lints -- --deny warnings
+	testbed/cargo-deny --manifest-path fuzz/Cargo.toml --config deny.toml check bans sources
 
 bench: bench-plan bench-fleet bench-ingress ## All benchmarks of this machine
 

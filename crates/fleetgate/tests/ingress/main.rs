@@ -6,9 +6,11 @@ mod credentials;
 mod fixture;
 mod kubectl;
 mod node_proxy;
+mod peers;
 #[path = "../standalone/server.rs"]
 #[expect(dead_code, reason = "shared with the tests of `standalone`, which use all of it")]
 mod server;
+mod slow_peers;
 mod tls_backend;
 mod watch;
 mod wire;
