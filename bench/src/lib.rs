@@ -1,6 +1,7 @@
 //! What the benchmarks share: a fleet to measure with, the statistics, and the report with its bars.
 
 pub mod backend;
+pub mod cores;
 pub mod fleet;
 pub mod load;
 pub mod proxies;

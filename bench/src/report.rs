@@ -30,6 +30,8 @@ pub struct Row {
 pub enum Bar {
     /// Held against [`Summary::judged`].
     AtMost(f64),
+    /// Held against the median: of ratios of two runs, each of which the machine may have disturbed.
+    MedianAtMost(f64),
     /// Held against the median.
     AtLeast(f64),
 }
@@ -37,7 +39,7 @@ pub enum Bar {
 impl Bar {
     fn value(self) -> f64 {
         match self {
-            Self::AtMost(value) | Self::AtLeast(value) => value,
+            Self::AtMost(value) | Self::MedianAtMost(value) | Self::AtLeast(value) => value,
         }
     }
 }
@@ -124,6 +126,7 @@ impl Row {
     pub fn is_met(&self) -> Option<bool> {
         self.bar.map(|bar| match bar {
             Bar::AtMost(most) => self.figures.judged() <= most,
+            Bar::MedianAtMost(most) => self.figures.median <= most,
             Bar::AtLeast(least) => self.figures.median >= least,
         })
     }
@@ -139,7 +142,7 @@ impl Row {
             p99.map(show).unwrap_or_default(),
             if many { show(max) } else { String::new() },
             match self.bar {
-                Some(Bar::AtMost(most)) => format!("<= {}", show(most)),
+                Some(Bar::AtMost(most) | Bar::MedianAtMost(most)) => format!("<= {}", show(most)),
                 Some(Bar::AtLeast(least)) => format!(">= {}", show(least)),
                 None => String::new(),
             },
