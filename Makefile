@@ -27,7 +27,7 @@ bench-fleet: ## Start-up, memory and the way of a saved file, with the real bina
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin fleet
 
-bench-ingress: ## The door by cluster id side by side with HAProxy; needs two cores
+bench-ingress: ## The door by cluster id side by side with HAProxy and Envoy; needs two cores
 	testbed/install
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin ingress

@@ -1,5 +1,6 @@
 //! The proxies that are measured, each with the same clusters and pinned to one core.
 
+pub mod envoy;
 pub mod fleetgate;
 pub mod haproxy;
 

@@ -1,14 +1,14 @@
-//! The door by cluster id, side by side with HAProxy on the same job: a thousand clusters, the proxy on one core, the
-//! load on the other, rounds interleaved.
+//! The door by cluster id, side by side with HAProxy and Envoy on the same job: a thousand clusters, the proxy on one
+//! core, the load on the other, rounds interleaved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::fleet::Member;
 use bench::load::{self, Backend, Headers};
 use bench::proxies::haproxy::{self, Shape};
-use bench::proxies::{Clusters, Proxy, fleetgate};
+use bench::proxies::{Clusters, Proxy, envoy, fleetgate};
 use bench::statistics::ratios;
 use bench::{Bar, Report, Row, Summary, Unit, cores};
 use clap::Parser;
@@ -19,12 +19,15 @@ const CONCURRENT: usize = 64;
 const RESTING: usize = 9_500;
 const GIB: u64 = 1 << 30;
 
-/// Measures the door by cluster id beside HAProxy.
+/// Measures the door by cluster id beside HAProxy and Envoy.
 #[derive(Parser)]
 struct Arguments {
     /// The release binary
     #[arg(long, default_value = "target/release/fleetgate")]
     fleetgate: PathBuf,
+    /// Runs Envoy, and fetches it should it not be there
+    #[arg(long, default_value = "testbed/envoy")]
+    envoy: PathBuf,
     /// How often each proxy has its turn
     #[arg(long, default_value_t = 7)]
     rounds: usize,
@@ -56,6 +59,9 @@ fn main() -> anyhow::Result<()> {
     for shape in [Shape::Map, Shape::Rules, Shape::Splice] {
         proxies.push(haproxy::start(haproxy.program(), shape, folder.path(), clusters)?);
     }
+    if has_envoy(&arguments.envoy) {
+        proxies.push(envoy::start(&arguments.envoy, folder.path(), clusters)?);
+    }
 
     let mut figures: Vec<Figures> = proxies.iter().map(|_| Figures::default()).collect();
     for round in 0..=arguments.rounds {
@@ -78,6 +84,19 @@ fn main() -> anyhow::Result<()> {
         figures.bytes_at_rest.push(rest(proxy, &headers)?);
     }
     report(&proxies, &figures)
+}
+
+/// Loud where it is not: a table without its rows must not look like one that nobody asked for.
+fn has_envoy(program: &Path) -> bool {
+    match envoy::version(program) {
+        Ok(version) => println!("Envoy is {version}"),
+        Err(error) => {
+            let line = "=".repeat(80);
+            eprintln!("\n{line}\nThere is no Envoy, so that it is NOT MEASURED: {error:#}\n{line}\n");
+            return false;
+        }
+    }
+    true
 }
 
 /// New connections a second, processor seconds per 10,000 of them, and per GiB on one connection.
@@ -117,7 +136,7 @@ fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
         add(format!("{}: CPU per GiB", proxy.name), Unit::Seconds, &figures.cpu_per_gib, None)?;
         add(format!("{}: memory per idle connection", proxy.name), Unit::Bytes, &figures.bytes_at_rest, None)?;
     }
-    let [ours, map, rules, splice] = figures else { anyhow::bail!("four proxies are measured") };
+    let [ours, map, rules, splice, envoy @ ..] = figures else { anyhow::bail!("four proxies or more are measured") };
     for (what, sample, bar) in [
         ("rate against HAProxy with a map (goal 1.25)", ratios(&ours.rates, &map.rates), Bar::AtLeast(1.1)),
         ("rate against a rule per cluster (goal 1.5)", ratios(&ours.rates, &rules.rates), Bar::AtLeast(1.3)),
@@ -139,6 +158,10 @@ fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
         ),
     ] {
         add(what.into(), Unit::Times, &sample, Some(bar))?;
+    }
+    for envoy in envoy {
+        let sample = ratios(&ours.rates, &envoy.rates);
+        add("rate against Envoy (goal 3)".into(), Unit::Times, &sample, Some(Bar::AtLeast(2.3)))?;
     }
     report.finish()
 }
