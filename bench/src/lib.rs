@@ -8,8 +8,10 @@ pub mod proxies;
 pub mod question;
 pub mod random;
 pub mod report;
+pub mod route_change;
 pub mod server;
 pub mod statistics;
+pub mod stream;
 
 pub use random::Random;
 pub use report::{Bar, Report, Row, Unit};

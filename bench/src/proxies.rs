@@ -33,7 +33,15 @@ pub struct Clusters<'a> {
 
 impl Clusters<'_> {
     fn members(self) -> impl Iterator<Item = (Member, SocketAddr)> {
-        (0..self.count).map(move |number| (Member(number), self.backends[number as usize % self.backends.len()]))
+        (0..self.count).map(move |number| (Member(number), self.backend_of(Member(number))))
+    }
+
+    pub fn last(self) -> Member {
+        Member(self.count - 1)
+    }
+
+    fn backend_of(self, member: Member) -> SocketAddr {
+        self.backends[member.0 as usize % self.backends.len()]
     }
 }
 
@@ -47,6 +55,10 @@ impl Proxy {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(proxy)
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.check_running().is_ok()
     }
 
     /// The processor time that its threads have used, in seconds.

@@ -53,6 +53,7 @@ pub enum Unit {
     Seconds,
     PerSecond,
     Bytes,
+    Count,
 }
 
 /// Enough to judge whether two reports can be compared.
@@ -169,17 +170,18 @@ impl Unit {
             Self::Seconds => "s",
             Self::PerSecond => "/s",
             Self::Bytes => "B",
+            Self::Count => "",
         }
     }
 
     fn show(self, value: f64) -> String {
         let digits = match self {
-            Self::Megabytes | Self::PerSecond | Self::Bytes => 0,
+            Self::Megabytes | Self::PerSecond | Self::Bytes | Self::Count => 0,
             Self::Microseconds | Self::Milliseconds => 1,
             Self::Times => 2,
             Self::Seconds => 3,
         };
-        format!("{value:.digits$} {}", self.symbol())
+        format!("{value:.digits$} {}", self.symbol()).trim_end().into()
     }
 }
 

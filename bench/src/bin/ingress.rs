@@ -9,6 +9,7 @@ use bench::fleet::Member;
 use bench::load::{self, Backend, Headers};
 use bench::proxies::haproxy::{self, Shape};
 use bench::proxies::{Clusters, Proxy, envoy, fleetgate};
+use bench::route_change::{Figures as Changed, Subject};
 use bench::statistics::ratios;
 use bench::{Bar, Report, Row, Summary, Unit, cores};
 use clap::Parser;
@@ -18,6 +19,9 @@ const CONCURRENT: usize = 64;
 /// As many as the descriptors of one process allow: each is two here and two in the proxy.
 const RESTING: usize = 9_500;
 const GIB: u64 = 1 << 30;
+const CHANGE_BAR_MS: f64 = 10.0;
+/// Of fleetgate's and HAProxy's changes, one after the other.
+const CHANGE_TURNS: u32 = 5;
 
 /// Measures the door by cluster id beside HAProxy and Envoy.
 #[derive(Parser)]
@@ -34,6 +38,12 @@ struct Arguments {
     /// How long a turn of new connections takes, in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// How many clusters fleetgate learns of under load
+    #[arg(long, default_value_t = 100)]
+    changes: u32,
+    /// How many HAProxy does, each by a reload
+    #[arg(long, default_value_t = 20)]
+    reloads: u32,
 }
 
 /// What one proxy was measured at, turn by turn.
@@ -83,7 +93,11 @@ fn main() -> anyhow::Result<()> {
         let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
         figures.bytes_at_rest.push(rest(proxy, &headers)?);
     }
-    report(&proxies, &figures)
+    let mut report = Report::new("ingress");
+    report_proxies(&proxies, &figures, &mut report)?;
+    drop(proxies);
+    change_routes(&arguments, &program, haproxy.program(), clusters, &mut report)?;
+    report.finish()
 }
 
 /// Loud where it is not: a table without its rows must not look like one that nobody asked for.
@@ -123,8 +137,7 @@ fn rest(proxy: &Proxy, headers: &Headers) -> anyhow::Result<f64> {
     Ok(each.max(0.0))
 }
 
-fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
-    let mut report = Report::new("ingress");
+fn report_proxies(proxies: &[Proxy], figures: &[Figures], report: &mut Report) -> anyhow::Result<()> {
     let mut add = |what: String, unit, sample: &[f64], bar| {
         let figures = Summary::of(sample).context("nothing was measured")?;
         report.add(Row { what, unit, figures, bar });
@@ -163,5 +176,50 @@ fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
         let sample = ratios(&ours.rates, &envoy.rates);
         add("rate against Envoy (goal 3)".into(), Unit::Times, &sample, Some(Bar::AtLeast(2.3)))?;
     }
-    report.finish()
+    Ok(())
+}
+
+/// Clusters that come under load, by turns.
+fn change_routes(
+    arguments: &Arguments,
+    program: &Path,
+    haproxy: &Path,
+    clusters: Clusters<'_>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut subjects = [
+        (Subject::fleetgate(program, folder.path(), clusters)?, arguments.changes, clusters, Changed::default()),
+        (Subject::haproxy(haproxy, folder.path(), clusters)?, arguments.reloads, clusters, Changed::default()),
+    ];
+    for turn in 0..CHANGE_TURNS {
+        for (subject, count, clusters, figures) in &mut subjects {
+            // As even as they go into the turns.
+            let share = *count * (turn + 1) / CHANGE_TURNS - *count * turn / CHANGE_TURNS;
+            subject.change(clusters, share, figures)?;
+        }
+        eprintln!("turn {} of {CHANGE_TURNS} of route changes done", turn + 1);
+    }
+    for (subject, _, _, figures) in &mut subjects {
+        let (name, ours) = (subject.name(), matches!(subject, Subject::Fleetgate(..)));
+        let (processes, megabytes) = subject.processes()?;
+        let cut = figures.resting.iter().filter(|connection| !load::is_resting(connection)).count();
+        let took = Summary::of(&figures.took).context("no route was changed")?;
+        let mut add = |what: &str, unit, summary, bar: Option<Bar>| {
+            report.add(Row { what: format!("{name}: {what}"), unit, figures: summary, bar: bar.filter(|_| ours) });
+        };
+        add("a route changes under load", Unit::Milliseconds, took, Some(Bar::AtMost(CHANGE_BAR_MS)));
+        #[allow(clippy::cast_precision_loss)]
+        for (what, count, bar) in [
+            ("new connections meanwhile", figures.connections as f64, None),
+            ("of these lost", figures.lost as f64, Some(Bar::AtMost(0.0))),
+            ("connections at rest meanwhile", figures.resting.len() as f64, None),
+            ("of these cut", cut as f64, Some(Bar::AtMost(0.0))),
+        ] {
+            add(what, Unit::Count, Summary::single(count), bar);
+        }
+        add("processes afterwards", Unit::Count, Summary::single(processes.into()), Some(Bar::AtMost(1.0)));
+        add("their memory", Unit::Megabytes, Summary::single(megabytes), None);
+    }
+    Ok(())
 }
