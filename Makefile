@@ -1,9 +1,9 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-.PHONY: help run test check bench bench-plan bench-fleet bench-ingress
+.PHONY: help run test check bench bench-plan bench-fleet bench-ingress bench-neighbours
 
 help: ## Show this
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 run: ## Build Fleetgate and start a small fleet on loopback to look at
 	cargo build --release --package fleetgate
@@ -18,7 +18,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --workspace --all-targets -- --deny warnings
 	testbed/cargo-deny --all-features check licenses bans sources
 
-bench: bench-plan bench-fleet bench-ingress ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -31,3 +31,7 @@ bench-ingress: ## The door by cluster id side by side with HAProxy and Envoy; ne
 	testbed/install
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin ingress
+
+bench-neighbours: ## What a tenant at ten times its limit costs its neighbour; needs two cores
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin neighbours

@@ -13,7 +13,10 @@ use crate::load::{Client, Headers, Progress, wait};
 /// What has not been answered so long after the last one began never will be.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Those who come: to these clusters in turn, and so many of them.
+/// Longer than any benchmark takes.
+const NEVER: Duration = Duration::from_hours(24);
+
+/// Those who come: to these clusters in turn, and so many of them, if any.
 pub struct Source<'a> {
     pub headers: &'a Headers,
     pub per_second: f64,
@@ -100,14 +103,21 @@ struct Arrivals {
 impl Arrivals {
     /// The same seed means the same gaps, so that two runs do the same.
     fn new(source: &Source<'_>, seed: u64) -> Self {
-        let (openings, random) = (source.headers.openings(), Random::seeded(seed));
-        Self { openings, turn: 0, next_at: Instant::now(), mean_gap: 1.0 / source.per_second, random }
+        let mut random = Random::seeded(seed);
+        let mean_gap = 1.0 / source.per_second;
+        let next_at = after(Instant::now(), mean_gap * random.exponential());
+        Self { openings: source.headers.openings(), turn: 0, next_at, mean_gap, random }
     }
 
     /// What the one that comes now has to say; the one after it comes at a time that does not depend on it.
     fn opening(&mut self) -> &[u8] {
-        self.next_at += Duration::from_secs_f64(self.mean_gap * self.random.exponential());
+        self.next_at = after(self.next_at, self.mean_gap * self.random.exponential());
         self.turn = (self.turn + 1) % self.openings.len();
         &self.openings[self.turn]
     }
+}
+
+/// Where nobody comes, the gap has no end.
+fn after(moment: Instant, gap: f64) -> Instant {
+    moment + Duration::try_from_secs_f64(gap).unwrap_or(NEVER).min(NEVER)
 }

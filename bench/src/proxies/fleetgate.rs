@@ -12,12 +12,18 @@ const FLEET: &str = "fleet";
 
 /// Keeps its manifests and its state below `folder`.
 pub fn start(program: &Path, folder: &Path, clusters: Clusters<'_>) -> anyhow::Result<Proxy> {
+    start_with(program, folder, clusters, "")
+}
+
+/// With more manifests than those of the clusters.
+pub fn start_with(program: &Path, folder: &Path, clusters: Clusters<'_>, more: &str) -> anyhow::Result<Proxy> {
     let fleet = folder.join(FLEET);
     fs::create_dir_all(&fleet)?;
     let mut text = fleet::ground_manifest();
     for (member, backend) in clusters.members() {
         write!(text, "---\n{}", member.manifest(backend))?;
     }
+    text.push_str(more);
     fs::write(fleet.join("fleet.yaml"), text)?;
     let door = free_address()?;
     let mut command = cores::pinned_proxy(program);
