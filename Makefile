@@ -1,12 +1,9 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-# As in `testbed/install`.
-cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
-
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress
+.PHONY: # As in `testbed/install`. cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate) help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours
 
 help: ## Show this
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 run: ## Build Fleetgate and start a small fleet on loopback to look at
 	cargo build --release --package fleetgate
@@ -27,7 +24,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(cache)/fuzz/lints -- --deny warnings
 	testbed/cargo-deny --manifest-path fuzz/Cargo.toml --config deny.toml check bans sources
 
-bench: bench-plan bench-fleet bench-ingress ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -36,7 +33,11 @@ bench-fleet: ## Start-up, memory and the way of a saved file, with the real bina
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin fleet
 
-bench-ingress: ## The door by cluster id side by side with HAProxy; needs two cores
+bench-ingress: ## The door by cluster id side by side with HAProxy and Envoy; needs two cores
 	testbed/install
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin ingress
+
+bench-neighbours: ## What a tenant at ten times its limit costs its neighbour; needs two cores
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin neighbours

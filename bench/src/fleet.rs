@@ -39,14 +39,19 @@ impl Member {
     }
 
     pub fn manifest(self, api_server: SocketAddr) -> String {
-        let (name, tenant, [n1, n2]) = (self.name(), self.0 % TENANTS, self.nodes());
+        self.manifest_of(&format!("t{:02}", self.0 % TENANTS), api_server)
+    }
+
+    /// The same as a cluster of this tenant's.
+    pub fn manifest_of(self, tenant: &str, api_server: SocketAddr) -> String {
+        let (name, [n1, n2]) = (self.name(), self.nodes());
         format!(
             "\
 apiVersion: fleetgate.dev/v1alpha1
 kind: Cluster
 metadata: {{name: {name}}}
 spec:
-  tenant: t{tenant:02}
+  tenant: {tenant}
   zone: main
   location: {{region: eu-west}}
   controlPlane:

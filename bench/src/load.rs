@@ -132,6 +132,11 @@ impl Headers {
         Ok(Self(ids.into_iter().map(encode).collect::<Result<_, _>>()?))
     }
 
+    /// For every cluster what a client sends that wants an answer.
+    pub(crate) fn openings(&self) -> Vec<Vec<u8>> {
+        (0..self.0.len()).map(|number| self.opening(number, &REQUEST)).collect()
+    }
+
     fn opening(&self, number: usize, request: &[u8]) -> Vec<u8> {
         [&self.0[number % self.0.len()], request].concat()
     }
@@ -140,7 +145,7 @@ impl Headers {
 /// New connections through a door, `concurrent` at a time, for as long as `time`; how many were answered in full.
 pub fn connections(door: SocketAddr, headers: &Headers, concurrent: usize, time: Duration) -> anyhow::Result<u64> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let openings: Vec<Vec<u8>> = (0..headers.0.len()).map(|number| headers.opening(number, &REQUEST)).collect();
+    let openings = headers.openings();
     let mut clients: Vec<Client> = Vec::with_capacity(concurrent);
     let mut begun = 0;
     for slot in 0..concurrent {
@@ -156,7 +161,7 @@ pub fn connections(door: SocketAddr, headers: &Headers, concurrent: usize, time:
         ensure!(!events.is_empty(), "the proxy at {door} does not answer any more");
         for event in &events {
             let slot = usize::try_from(event.data.u64())?;
-            match clients[slot].proceed()? {
+            match clients[slot].proceed() {
                 Progress::Waits => {}
                 Progress::Answered => {
                     answered += 1;
@@ -170,49 +175,47 @@ pub fn connections(door: SocketAddr, headers: &Headers, concurrent: usize, time:
     Ok(answered)
 }
 
-struct Client {
+/// One connection, from its beginning to the end of its answer.
+pub(crate) struct Client {
     socket: OwnedFd,
     /// What could not be sent at once.
     unsent: Vec<u8>,
     received: usize,
 }
 
-enum Progress {
+pub(crate) enum Progress {
     Waits,
     Answered,
+    /// Closed, reset, or never let in: whatever it was, there is no answer.
     Refused,
 }
 
 impl Client {
-    fn begin(door: SocketAddr, opening: &[u8], epoll: &OwnedFd, slot: usize) -> anyhow::Result<Self> {
+    pub(crate) fn begin(door: SocketAddr, opening: &[u8], epoll: &OwnedFd, slot: usize) -> anyhow::Result<Self> {
         let socket = connect(door)?;
-        // On loopback the connection is there already.
-        let unsent = match rustix::net::send(&socket, opening, SendFlags::NOSIGNAL) {
-            Ok(count) => opening[count..].to_vec(),
-            Err(Errno::AGAIN) => opening.to_vec(),
-            Err(error) => bail!("connecting to {door}: {error}"),
-        };
+        // On loopback the connection is there already; what is wrong with it comes up again when it proceeds.
+        let sent = rustix::net::send(&socket, opening, SendFlags::NOSIGNAL).unwrap_or(0);
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
         epoll::add(epoll, &socket, EventData::new_u64(slot as u64), interest)?;
-        Ok(Self { socket, unsent, received: 0 })
+        Ok(Self { socket, unsent: opening[sent..].to_vec(), received: 0 })
     }
 
-    fn proceed(&mut self) -> anyhow::Result<Progress> {
+    pub(crate) fn proceed(&mut self) -> Progress {
         if !self.unsent.is_empty() {
             match rustix::net::send(&self.socket, &self.unsent, SendFlags::NOSIGNAL) {
                 Ok(count) => _ = self.unsent.drain(..count),
-                Err(Errno::AGAIN) => return Ok(Progress::Waits),
-                Err(error) => bail!("sending to the proxy: {error}"),
+                Err(Errno::AGAIN) => return Progress::Waits,
+                Err(_) => return Progress::Refused,
             }
         }
         let mut response = [0; 256];
         loop {
             match rustix::net::recv(&self.socket, &mut response, RecvFlags::empty()) {
-                Ok((0, _)) if self.received == REQUEST.len() => return Ok(Progress::Answered),
-                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(Progress::Refused),
+                Ok((0, _)) if self.received == REQUEST.len() => return Progress::Answered,
+                Ok((0, _)) => return Progress::Refused,
                 Ok((count, _)) => self.received += count,
-                Err(Errno::AGAIN) => return Ok(Progress::Waits),
-                Err(error) => bail!("receiving from the proxy: {error}"),
+                Err(Errno::AGAIN) => return Progress::Waits,
+                Err(_) => return Progress::Refused,
             }
         }
     }
@@ -244,6 +247,24 @@ pub fn resting(door: SocketAddr, headers: &Headers, count: usize) -> anyhow::Res
     (0..count).map(open).collect()
 }
 
+/// Whether the door leads to the first of these clusters.
+pub fn is_answered(door: SocketAddr, headers: &Headers) -> bool {
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect(door)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        io::Write::write_all(&mut stream, &headers.opening(0, &REQUEST))?;
+        let mut response = Vec::new();
+        io::Read::read_to_end(&mut stream, &mut response)
+    };
+    ask().is_ok_and(|count: usize| count == REQUEST.len())
+}
+
+/// Whether a connection that rests has neither ended nor been answered.
+pub fn is_resting(connection: &std::net::TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(connection, &mut [0; 1], flags).is_err_and(|error| error == Errno::AGAIN)
+}
+
 fn connect(address: SocketAddr) -> anyhow::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
@@ -254,7 +275,7 @@ fn connect(address: SocketAddr) -> anyhow::Result<OwnedFd> {
     }
 }
 
-fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, time: Duration) -> io::Result<()> {
+pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, time: Duration) -> io::Result<()> {
     let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
     match epoll::wait(epoll, spare_capacity(events), Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -22,6 +22,14 @@ impl Random {
         u32::try_from(self.draw() % u64::from(bound)).expect("a remainder is less than what divided")
     }
 
+    /// Gaps of this length, one on average, lie between events that do not know of each other.
+    pub fn exponential(&mut self) -> f64 {
+        // The 52 upper bits, which are those of a fraction, and never zero: that one has no logarithm.
+        #[allow(clippy::cast_precision_loss)]
+        let fraction = ((self.draw() >> 12) + 1) as f64 / (1_u64 << 52) as f64;
+        -fraction.ln()
+    }
+
     /// `count` different numbers below `bound`; at most `bound` of them.
     pub fn distinct(&mut self, count: usize, bound: u32) -> Vec<u32> {
         let mut seen = std::collections::HashSet::new();

@@ -30,6 +30,8 @@ pub struct Row {
 pub enum Bar {
     /// Held against [`Summary::judged`].
     AtMost(f64),
+    /// Held against the median: of ratios of two runs, each of which the machine may have disturbed.
+    MedianAtMost(f64),
     /// Held against the median.
     AtLeast(f64),
 }
@@ -37,7 +39,7 @@ pub enum Bar {
 impl Bar {
     fn value(self) -> f64 {
         match self {
-            Self::AtMost(value) | Self::AtLeast(value) => value,
+            Self::AtMost(value) | Self::MedianAtMost(value) | Self::AtLeast(value) => value,
         }
     }
 }
@@ -51,6 +53,7 @@ pub enum Unit {
     Seconds,
     PerSecond,
     Bytes,
+    Count,
 }
 
 /// Enough to judge whether two reports can be compared.
@@ -124,6 +127,7 @@ impl Row {
     pub fn is_met(&self) -> Option<bool> {
         self.bar.map(|bar| match bar {
             Bar::AtMost(most) => self.figures.judged() <= most,
+            Bar::MedianAtMost(most) => self.figures.median <= most,
             Bar::AtLeast(least) => self.figures.median >= least,
         })
     }
@@ -139,7 +143,7 @@ impl Row {
             p99.map(show).unwrap_or_default(),
             if many { show(max) } else { String::new() },
             match self.bar {
-                Some(Bar::AtMost(most)) => format!("<= {}", show(most)),
+                Some(Bar::AtMost(most) | Bar::MedianAtMost(most)) => format!("<= {}", show(most)),
                 Some(Bar::AtLeast(least)) => format!(">= {}", show(least)),
                 None => String::new(),
             },
@@ -166,17 +170,18 @@ impl Unit {
             Self::Seconds => "s",
             Self::PerSecond => "/s",
             Self::Bytes => "B",
+            Self::Count => "",
         }
     }
 
     fn show(self, value: f64) -> String {
         let digits = match self {
-            Self::Megabytes | Self::PerSecond | Self::Bytes => 0,
+            Self::Megabytes | Self::PerSecond | Self::Bytes | Self::Count => 0,
             Self::Microseconds | Self::Milliseconds => 1,
             Self::Times => 2,
             Self::Seconds => 3,
         };
-        format!("{value:.digits$} {}", self.symbol())
+        format!("{value:.digits$} {}", self.symbol()).trim_end().into()
     }
 }
 

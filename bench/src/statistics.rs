@@ -36,6 +36,11 @@ impl Summary {
     }
 }
 
+/// How many times theirs mine was, round by round: the machine is not the same from one to the next.
+pub fn ratios(mine: &[f64], theirs: &[f64]) -> Vec<f64> {
+    mine.iter().zip(theirs).map(|(mine, theirs)| mine / theirs).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

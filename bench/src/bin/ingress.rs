@@ -1,37 +1,49 @@
-//! The door by cluster id, side by side with HAProxy on the same job: a thousand clusters, the proxy on one core, the
-//! load on the other, rounds interleaved.
+//! The door by cluster id, side by side with HAProxy and Envoy on the same job: a thousand clusters, the proxy on one
+//! core, the load on the other, rounds interleaved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::fleet::Member;
 use bench::load::{self, Backend, Headers};
-use bench::proxies::{Proxy, Shape};
-use bench::{Bar, Report, Row, Summary, Unit};
+use bench::proxies::haproxy::{self, Shape};
+use bench::proxies::{Clusters, Proxy, envoy, fleetgate};
+use bench::route_change::{Figures as Changed, Subject};
+use bench::statistics::ratios;
+use bench::{Bar, Report, Row, Summary, Unit, cores};
 use clap::Parser;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 const CLUSTERS: u32 = 1000;
 const CONCURRENT: usize = 64;
-/// The core of clients and control planes.
-const LOAD_CORE: usize = 1;
 /// As many as the descriptors of one process allow: each is two here and two in the proxy.
 const RESTING: usize = 9_500;
 const GIB: u64 = 1 << 30;
+const CHANGE_BAR_MS: f64 = 10.0;
+/// Of fleetgate's and HAProxy's changes, one after the other.
+const CHANGE_TURNS: u32 = 5;
 
-/// Measures the door by cluster id beside HAProxy.
+/// Measures the door by cluster id beside HAProxy and Envoy.
 #[derive(Parser)]
 struct Arguments {
     /// The release binary
     #[arg(long, default_value = "target/release/fleetgate")]
     fleetgate: PathBuf,
+    /// Runs Envoy, and fetches it should it not be there
+    #[arg(long, default_value = "testbed/envoy")]
+    envoy: PathBuf,
     /// How often each proxy has its turn
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// How long a turn of new connections takes, in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// How many clusters fleetgate learns of under load
+    #[arg(long, default_value_t = 100)]
+    changes: u32,
+    /// How many HAProxy does, each by a reload
+    #[arg(long, default_value_t = 20)]
+    reloads: u32,
 }
 
 /// What one proxy was measured at, turn by turn.
@@ -45,18 +57,20 @@ struct Figures {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let mut cores = CpuSet::new();
-    cores.set(LOAD_CORE);
-    sched_setaffinity(None, &cores).context("pinning the load to a core; this benchmark needs two")?;
+    cores::pin_load()?;
     let haproxy = testbed::haproxy().context("HAProxy 2.9 or newer is needed: run testbed/install")?;
 
     let folder = tempfile::tempdir()?;
     let backends: Vec<Backend> = (0..2).map(|_| Backend::start()).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
+    let clusters = Clusters { count: CLUSTERS, backends: &addresses };
     let program = arguments.fleetgate.canonicalize().context("finding fleetgate; build it with --release")?;
-    let mut proxies = vec![Proxy::fleetgate(&program, folder.path(), CLUSTERS, &addresses)?];
+    let mut proxies = vec![fleetgate::start(&program, folder.path(), clusters)?];
     for shape in [Shape::Map, Shape::Rules, Shape::Splice] {
-        proxies.push(Proxy::haproxy(haproxy.program(), shape, folder.path(), CLUSTERS, &addresses)?);
+        proxies.push(haproxy::start(haproxy.program(), shape, folder.path(), clusters)?);
+    }
+    if has_envoy(&arguments.envoy) {
+        proxies.push(envoy::start(&arguments.envoy, folder.path(), clusters)?);
     }
 
     let mut figures: Vec<Figures> = proxies.iter().map(|_| Figures::default()).collect();
@@ -79,7 +93,24 @@ fn main() -> anyhow::Result<()> {
         let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
         figures.bytes_at_rest.push(rest(proxy, &headers)?);
     }
-    report(&proxies, &figures)
+    let mut report = Report::new("ingress");
+    report_proxies(&proxies, &figures, &mut report)?;
+    drop(proxies);
+    change_routes(&arguments, &program, haproxy.program(), clusters, &mut report)?;
+    report.finish()
+}
+
+/// Loud where it is not: a table without its rows must not look like one that nobody asked for.
+fn has_envoy(program: &Path) -> bool {
+    match envoy::version(program) {
+        Ok(version) => println!("Envoy is {version}"),
+        Err(error) => {
+            let line = "=".repeat(80);
+            eprintln!("\n{line}\nThere is no Envoy, so that it is NOT MEASURED: {error:#}\n{line}\n");
+            return false;
+        }
+    }
+    true
 }
 
 /// New connections a second, processor seconds per 10,000 of them, and per GiB on one connection.
@@ -106,8 +137,7 @@ fn rest(proxy: &Proxy, headers: &Headers) -> anyhow::Result<f64> {
     Ok(each.max(0.0))
 }
 
-fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
-    let mut report = Report::new("ingress");
+fn report_proxies(proxies: &[Proxy], figures: &[Figures], report: &mut Report) -> anyhow::Result<()> {
     let mut add = |what: String, unit, sample: &[f64], bar| {
         let figures = Summary::of(sample).context("nothing was measured")?;
         report.add(Row { what, unit, figures, bar });
@@ -119,19 +149,77 @@ fn report(proxies: &[Proxy], figures: &[Figures]) -> anyhow::Result<()> {
         add(format!("{}: CPU per GiB", proxy.name), Unit::Seconds, &figures.cpu_per_gib, None)?;
         add(format!("{}: memory per idle connection", proxy.name), Unit::Bytes, &figures.bytes_at_rest, None)?;
     }
-    let [ours, map, rules, splice] = figures else { anyhow::bail!("four proxies are measured") };
-    // Round by round, since the machine is not the same from one to the next.
-    let ratios = |mine: &[f64], theirs: &[f64]| mine.iter().zip(theirs).map(|(a, b)| a / b).collect::<Vec<_>>();
-    let median = |sample: Vec<f64>| Summary::of(&sample).map(|summary| vec![summary.median]).unwrap_or_default();
+    let [ours, map, rules, splice, envoy @ ..] = figures else { anyhow::bail!("four proxies or more are measured") };
     for (what, sample, bar) in [
         ("rate against HAProxy with a map (goal 1.25)", ratios(&ours.rates, &map.rates), Bar::AtLeast(1.1)),
         ("rate against a rule per cluster (goal 1.5)", ratios(&ours.rates, &rules.rates), Bar::AtLeast(1.3)),
-        ("CPU per connection against a map (goal 0.75)", ratios(&ours.cpu_per_10k, &map.cpu_per_10k), Bar::AtMost(0.9)),
-        ("CPU per GiB against splice (goal 1.0)", ratios(&ours.cpu_per_gib, &splice.cpu_per_gib), Bar::AtMost(1.2)),
-        ("CPU per GiB against no splice", ratios(&ours.cpu_per_gib, &map.cpu_per_gib), Bar::AtMost(0.3)),
-        ("memory per idle connection (goal 0.1)", ratios(&ours.bytes_at_rest, &map.bytes_at_rest), Bar::AtMost(0.4)),
+        (
+            "CPU per connection against a map (goal 0.75)",
+            ratios(&ours.cpu_per_10k, &map.cpu_per_10k),
+            Bar::MedianAtMost(0.9),
+        ),
+        (
+            "CPU per GiB against splice (goal 1.0)",
+            ratios(&ours.cpu_per_gib, &splice.cpu_per_gib),
+            Bar::MedianAtMost(1.2),
+        ),
+        ("CPU per GiB against no splice", ratios(&ours.cpu_per_gib, &map.cpu_per_gib), Bar::MedianAtMost(0.3)),
+        (
+            "memory per idle connection (goal 0.1)",
+            ratios(&ours.bytes_at_rest, &map.bytes_at_rest),
+            Bar::MedianAtMost(0.4),
+        ),
     ] {
-        add(what.into(), Unit::Times, &median(sample), Some(bar))?;
+        add(what.into(), Unit::Times, &sample, Some(bar))?;
     }
-    report.finish()
+    for envoy in envoy {
+        let sample = ratios(&ours.rates, &envoy.rates);
+        add("rate against Envoy (goal 3)".into(), Unit::Times, &sample, Some(Bar::AtLeast(2.3)))?;
+    }
+    Ok(())
+}
+
+/// Clusters that come under load, by turns.
+fn change_routes(
+    arguments: &Arguments,
+    program: &Path,
+    haproxy: &Path,
+    clusters: Clusters<'_>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut subjects = [
+        (Subject::fleetgate(program, folder.path(), clusters)?, arguments.changes, clusters, Changed::default()),
+        (Subject::haproxy(haproxy, folder.path(), clusters)?, arguments.reloads, clusters, Changed::default()),
+    ];
+    for turn in 0..CHANGE_TURNS {
+        for (subject, count, clusters, figures) in &mut subjects {
+            // As even as they go into the turns.
+            let share = *count * (turn + 1) / CHANGE_TURNS - *count * turn / CHANGE_TURNS;
+            subject.change(clusters, share, figures)?;
+        }
+        eprintln!("turn {} of {CHANGE_TURNS} of route changes done", turn + 1);
+    }
+    for (subject, _, _, figures) in &mut subjects {
+        let (name, ours) = (subject.name(), matches!(subject, Subject::Fleetgate(..)));
+        let (processes, megabytes) = subject.processes()?;
+        let cut = figures.resting.iter().filter(|connection| !load::is_resting(connection)).count();
+        let took = Summary::of(&figures.took).context("no route was changed")?;
+        let mut add = |what: &str, unit, summary, bar: Option<Bar>| {
+            report.add(Row { what: format!("{name}: {what}"), unit, figures: summary, bar: bar.filter(|_| ours) });
+        };
+        add("a route changes under load", Unit::Milliseconds, took, Some(Bar::AtMost(CHANGE_BAR_MS)));
+        #[allow(clippy::cast_precision_loss)]
+        for (what, count, bar) in [
+            ("new connections meanwhile", figures.connections as f64, None),
+            ("of these lost", figures.lost as f64, Some(Bar::AtMost(0.0))),
+            ("connections at rest meanwhile", figures.resting.len() as f64, None),
+            ("of these cut", cut as f64, Some(Bar::AtMost(0.0))),
+        ] {
+            add(what, Unit::Count, Summary::single(count), bar);
+        }
+        add("processes afterwards", Unit::Count, Summary::single(processes.into()), Some(Bar::AtMost(1.0)));
+        add("their memory", Unit::Megabytes, Summary::single(megabytes), None);
+    }
+    Ok(())
 }
