@@ -4,6 +4,7 @@
 //! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
 
 pub mod claim;
+pub mod digest;
 pub mod fact;
 pub mod identity;
 pub mod name;
@@ -11,13 +12,16 @@ pub mod network;
 pub mod plan;
 pub mod refusal;
 pub mod resource;
+pub mod serial;
 pub mod snapshot;
 pub mod zone_file;
 
+pub use digest::Digest;
 pub use fact::{Fact, FactChange, Since, Timestamp};
 pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 pub use name::DnsName;
 pub use network::{Cidr, Location};
 pub use plan::{Planned, Planner};
 pub use refusal::{Blame, Refusal};
+pub use serial::SerialFloor;
 pub use snapshot::{Changes, Snapshot};

@@ -5,6 +5,7 @@
 //! depends on the facts alone, never on the order in which they came; seniority decides every clash.
 
 mod cluster;
+mod ledger;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -16,11 +17,14 @@ use std::sync::Arc;
 use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, Tenant, Zone};
+use crate::serial::SerialFloor;
 use crate::snapshot::{Changes, Detail, Snapshot, Status};
 
 use cluster::Draft;
+use ledger::Ledger;
 use step::Step;
 use zone::Domains;
 
@@ -35,6 +39,7 @@ pub struct Planner {
     claims: Claims,
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
+    ledger: Ledger,
     snapshot: Arc<Snapshot>,
 }
 
@@ -52,6 +57,9 @@ struct ClusterState {
 pub struct Planned {
     pub snapshot: Arc<Snapshot>,
     pub changes: Changes,
+    /// To be written down before the snapshot is published, so that no serial is ever served twice: the floor of each of
+    /// these domains. Rarely anything: a floor is good for a block of changes.
+    pub reserve: Vec<(DnsName, SerialFloor)>,
     /// When to plan again even if no fact changes.
     pub wake: Option<Timestamp>,
 }
@@ -65,6 +73,17 @@ struct Touched {
 }
 
 impl Planner {
+    /// Goes on from the serials of an earlier process; without them the clock has to do.
+    pub fn resume(floors: impl IntoIterator<Item = (DnsName, SerialFloor)>) -> Self {
+        Self { ledger: Ledger::resume(floors), ..Self::default() }
+    }
+
+    /// What to write down before the process ends, or when nothing has changed for a while: with it, the same content
+    /// has the same serial after a restart. Without it the next block begins.
+    pub fn rest(&mut self) -> Vec<(DnsName, SerialFloor)> {
+        self.ledger.rest()
+    }
+
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
@@ -76,7 +95,7 @@ impl Planner {
 
         let mut touched = self.absorb(facts, &mut queue, &mut step);
         if touched.zones {
-            self.domains = zone::settle(&self.zones, &self.domains, &mut step);
+            self.domains = zone::settle(&self.zones, &self.domains, &self.ledger, &mut step);
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
@@ -92,9 +111,10 @@ impl Planner {
             self.judge(&next, &mut queue, &mut step);
         }
 
-        let (snapshot, changes) = step.finish();
+        let (snapshot, changes) = step.finish(&mut self.ledger);
         self.snapshot = Arc::clone(&snapshot);
-        Planned { snapshot, changes, wake: self.withdrawals.first().map(|(at, _)| *at) }
+        let reserve = self.ledger.take_pending();
+        Planned { snapshot, changes, reserve, wake: self.withdrawals.first().map(|(at, _)| *at) }
     }
 
     /// Takes the facts in and notes what has to be looked at again.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
+use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
@@ -25,9 +26,6 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
-    /// The last serial of every domain that ever was a zone's: one that comes back, or passes to another zone, goes on
-    /// from there.
-    pub(crate) serials: HashTrieMapSync<DnsName, u32>,
     /// How many of them say no.
     pub(crate) refused: usize,
 }
@@ -87,6 +85,10 @@ pub struct ZonePart {
     pub names: Vec<NameRecords>,
     /// Records that stand beside them.
     pub file: Option<Arc<ZoneFile>>,
+    /// Whether anything in it is ours, the clusters' names aside; else the file's serial may count.
+    pub(crate) generated: bool,
+    /// Of everything that is served, but for the serial, which rises whenever this changes.
+    pub digest: Digest,
     pub authoritative: bool,
 }
 
@@ -210,7 +212,7 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     None,
-    Zone { serial: u32 },
+    Zone { serial: u32, digest: Digest },
     Cluster { api_name: DnsName, apps_name: DnsName, ready_nodes: usize },
 }
 
