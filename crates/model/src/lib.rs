@@ -24,4 +24,4 @@ pub use network::{Cidr, Location};
 pub use plan::{Planned, Planner};
 pub use refusal::{Blame, Refusal};
 pub use serial::SerialFloor;
-pub use snapshot::{Changes, Snapshot};
+pub use snapshot::{Changes, KeptSet, Snapshot};

@@ -118,6 +118,29 @@ pub struct ClusterPart {
     pub(crate) withdraw_at: Option<Timestamp>,
 }
 
+impl ClusterPart {
+    /// What a restart must not forget, while no node is ready.
+    pub(crate) fn kept_set(&self) -> Option<KeptSet> {
+        let until = self.withdraw_at?;
+        // The `apps` name stands last, and has records as long as it is not withdrawn.
+        let apps = self.names.last()?;
+        let addresses = apps.records.iter().flat_map(|set| match &set.data {
+            RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
+        });
+        Some(KeptSet { name: apps.name.clone(), addresses: addresses.collect(), until })
+    }
+}
+
+/// The last addresses of a cluster's `apps` name, which stay for the zone's grace time when no node is ready any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSet {
+    pub name: DnsName,
+    pub addresses: Vec<IpAddr>,
+    pub until: Timestamp,
+}
+
 /// All records of one name: the plan gives every name exactly one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRecords {

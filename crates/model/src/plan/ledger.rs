@@ -1,19 +1,22 @@
-//! What the plan remembers of every domain that ever was a zone's: one that comes back, or passes to another zone, goes on
-//! from there.
+//! What outlives a plan: where the serials of every domain have come to (one that comes back, or passes to another zone,
+//! goes on from there), and what a restart is to know.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::digest::Digest;
 use crate::fact::Timestamp;
+use crate::identity::ClusterName;
 use crate::name::DnsName;
 use crate::serial::{Content, SerialFloor, SerialState};
-use crate::snapshot::{NameRecords, ZonePart};
+use crate::snapshot::{KeptSet, NameRecords, ZonePart};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     domains: HashMap<DnsName, Entry>,
     /// What has to be on disk before the plan at hand is published.
     pending: BTreeMap<DnsName, SerialFloor>,
+    /// What a restart is to know of clusters without a ready node; `None` where that is over.
+    kept: BTreeMap<ClusterName, Option<KeptSet>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +71,14 @@ impl Ledger {
 
     pub(super) fn take_pending(&mut self) -> Vec<(DnsName, SerialFloor)> {
         std::mem::take(&mut self.pending).into_iter().collect()
+    }
+
+    pub(super) fn keep(&mut self, cluster: &ClusterName, set: Option<KeptSet>) {
+        self.kept.insert(cluster.clone(), set);
+    }
+
+    pub(super) fn take_kept(&mut self) -> Vec<(ClusterName, Option<KeptSet>)> {
+        std::mem::take(&mut self.kept).into_iter().collect()
     }
 
     /// What to write down when nothing is going to be published for a while.

@@ -131,6 +131,10 @@ impl Step {
         let any = !changed.is_empty();
         for (name, old, part) in changed {
             let old = old.map(AsRef::as_ref);
+            let kept = part.as_ref().and_then(ClusterPart::kept_set);
+            if old.and_then(ClusterPart::kept_set) != kept {
+                names.ledger.keep(&name, kept);
+            }
             names.replace(
                 old.map(|part| (&part.apex, part.names.as_slice())),
                 part.as_ref().map(|part| (&part.apex, part.names.as_slice())),
