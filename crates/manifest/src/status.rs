@@ -26,6 +26,9 @@ pub struct ZoneStatus {
     /// The SOA's serial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<u32>,
+    /// Of everything in the zone but the serial: what has the same digest has the same records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,7 +66,9 @@ pub fn to_json(status: &Status) -> serde_json::Value {
     let conditions: Vec<Condition> = status.conditions.iter().map(condition).collect();
     let written = match &status.detail {
         Detail::None => serde_json::to_value(ObjectStatus { conditions }),
-        Detail::Zone { serial } => serde_json::to_value(ZoneStatus { conditions, serial: Some(*serial) }),
+        Detail::Zone { serial, digest } => {
+            serde_json::to_value(ZoneStatus { conditions, serial: Some(*serial), digest: Some(digest.to_string()) })
+        }
         Detail::Cluster { api_name, apps_name, ready_nodes } => serde_json::to_value(ClusterStatus {
             conditions,
             api_name: Some(api_name.to_string()),

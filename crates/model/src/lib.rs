@@ -4,6 +4,7 @@
 //! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
 
 pub mod claim;
+pub mod digest;
 pub mod fact;
 pub mod identity;
 pub mod name;
@@ -12,9 +13,11 @@ pub mod plan;
 pub mod proof;
 pub mod refusal;
 pub mod resource;
+pub mod serial;
 pub mod snapshot;
 pub mod zone_file;
 
+pub use digest::Digest;
 pub use fact::{Fact, FactChange, Since, Timestamp};
 pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 pub use name::DnsName;
@@ -22,4 +25,5 @@ pub use network::{Cidr, Location};
 pub use plan::{Planned, Planner};
 pub use proof::{Proof, ProofKey};
 pub use refusal::{Blame, Refusal};
-pub use snapshot::{Changes, Snapshot};
+pub use serial::SerialFloor;
+pub use snapshot::{Changes, KeptSet, Snapshot};

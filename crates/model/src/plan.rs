@@ -5,6 +5,7 @@
 //! depends on the facts alone, never on the order in which they came; seniority decides every clash.
 
 mod cluster;
+mod ledger;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -16,11 +17,14 @@ use std::sync::Arc;
 use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, Tenant, Zone};
-use crate::snapshot::{Changes, Detail, Snapshot, Status};
+use crate::serial::SerialFloor;
+use crate::snapshot::{Changes, Detail, KeptSet, Snapshot, Status};
 
 use cluster::Draft;
+use ledger::Ledger;
 use step::Step;
 use zone::Domains;
 
@@ -35,6 +39,9 @@ pub struct Planner {
     claims: Claims,
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
+    ledger: Ledger,
+    /// What an earlier process kept of clusters that this one has not come to yet.
+    kept: HashMap<ClusterName, KeptSet>,
     snapshot: Arc<Snapshot>,
 }
 
@@ -52,6 +59,12 @@ struct ClusterState {
 pub struct Planned {
     pub snapshot: Arc<Snapshot>,
     pub changes: Changes,
+    /// To be written down before the snapshot is published, so that no serial is ever served twice: the floor of each of
+    /// these domains. Rarely anything: a floor is good for a block of changes.
+    pub reserve: Vec<(DnsName, SerialFloor)>,
+    /// To be written down soon, so that a restart does not withdraw them: the last addresses of clusters that have no ready
+    /// node any more, and `None` where that is over.
+    pub kept: Vec<(ClusterName, Option<KeptSet>)>,
     /// When to plan again even if no fact changes.
     pub wake: Option<Timestamp>,
 }
@@ -65,6 +78,22 @@ struct Touched {
 }
 
 impl Planner {
+    /// Goes on from the serials of an earlier process; without them the clock has to do.
+    pub fn resume(floors: impl IntoIterator<Item = (DnsName, SerialFloor)>) -> Self {
+        Self { ledger: Ledger::resume(floors), ..Self::default() }
+    }
+
+    /// Takes over the addresses that an earlier process kept; before the first plan.
+    pub fn recall(&mut self, kept: impl IntoIterator<Item = (ClusterName, KeptSet)>) {
+        self.kept.extend(kept);
+    }
+
+    /// What to write down before the process ends, or when nothing has changed for a while: with it, the same content
+    /// has the same serial after a restart. Without it the next block begins.
+    pub fn rest(&mut self) -> Vec<(DnsName, SerialFloor)> {
+        self.ledger.rest()
+    }
+
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
@@ -76,7 +105,7 @@ impl Planner {
 
         let mut touched = self.absorb(facts, &mut queue, &mut step);
         if touched.zones {
-            self.domains = zone::settle(&self.zones, &self.domains, &mut step);
+            self.domains = zone::settle(&self.zones, &self.domains, &self.ledger, &mut step);
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
@@ -92,9 +121,14 @@ impl Planner {
             self.judge(&next, &mut queue, &mut step);
         }
 
-        let (snapshot, changes) = step.finish();
+        for (name, _) in self.kept.extract_if(|_, kept| kept.until <= now) {
+            self.ledger.keep(&name, None);
+        }
+
+        let (snapshot, changes) = step.finish(&mut self.ledger);
         self.snapshot = Arc::clone(&snapshot);
-        Planned { snapshot, changes, wake: self.withdrawals.first().map(|(at, _)| *at) }
+        let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
+        Planned { snapshot, changes, reserve, kept, wake: self.withdrawals.first().map(|(at, _)| *at) }
     }
 
     /// Takes the facts in and notes what has to be looked at again.
@@ -210,7 +244,12 @@ impl Planner {
                 let zone = &self.zones[&state.cluster.zone].value;
                 let tenant = &self.tenants[&state.cluster.tenant].value;
                 let before = self.snapshot.cluster(&who.cluster);
-                let part = cluster::part(&state.cluster, draft, zone, tenant, before, step.now());
+                let recalled = self.kept.remove(&who.cluster);
+                if recalled.is_some() {
+                    self.ledger.keep(&who.cluster, None);
+                }
+                let last = cluster::LastSet { before, recalled };
+                let part = cluster::part(&state.cluster, draft, zone, tenant, &last, step.now());
                 step.set_status(object, cluster::status(&state.cluster, draft, zone, &part));
                 let withdraw_at = part.withdraw_at;
                 step.place_cluster(&who.cluster, part);

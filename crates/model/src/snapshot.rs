@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
+use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
@@ -26,9 +27,6 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
-    /// The last serial of every domain that ever was a zone's: one that comes back, or passes to another zone, goes on
-    /// from there.
-    pub(crate) serials: HashTrieMapSync<DnsName, u32>,
     /// How many of them say no.
     pub(crate) refused: usize,
 }
@@ -88,6 +86,10 @@ pub struct ZonePart {
     pub names: Vec<NameRecords>,
     /// Records that stand beside them.
     pub file: Option<Arc<ZoneFile>>,
+    /// Whether anything in it is ours, the clusters' names aside; else the file's serial may count.
+    pub(crate) generated: bool,
+    /// Of everything that is served, but for the serial, which rises whenever this changes.
+    pub digest: Digest,
     pub authoritative: bool,
 }
 
@@ -115,6 +117,29 @@ pub struct ClusterPart {
     pub routes: Vec<(DnsName, Arc<Route>)>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+}
+
+impl ClusterPart {
+    /// What a restart must not forget, while no node is ready.
+    pub(crate) fn kept_set(&self) -> Option<KeptSet> {
+        let until = self.withdraw_at?;
+        // The `apps` name stands last, and has records as long as it is not withdrawn.
+        let apps = self.names.last()?;
+        let addresses = apps.records.iter().flat_map(|set| match &set.data {
+            RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
+        });
+        Some(KeptSet { name: apps.name.clone(), addresses: addresses.collect(), until })
+    }
+}
+
+/// The last addresses of a cluster's `apps` name, which stay for the zone's grace time when no node is ready any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSet {
+    pub name: DnsName,
+    pub addresses: Vec<IpAddr>,
+    pub until: Timestamp,
 }
 
 /// All records of one name: the plan gives every name exactly one owner.
@@ -213,7 +238,7 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     None,
-    Zone { serial: u32 },
+    Zone { serial: u32, digest: Digest },
     Cluster { api_name: DnsName, apps_name: DnsName, ready_nodes: usize },
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::digest::Digest;
 use crate::name::DnsName;
 use crate::snapshot::{NameRecords, RecordSet, Soa};
 
@@ -24,6 +25,7 @@ pub struct ZoneFile {
     sets: Vec<SetEntry>,
     /// Names in wire form; record data behind its length in two octets.
     octets: Vec<u8>,
+    digest: Digest,
 }
 
 /// The records of one name and type.
@@ -61,6 +63,11 @@ impl ZoneFile {
 
     pub fn soa(&self) -> Option<&Soa> {
         self.soa.as_ref()
+    }
+
+    /// Of all its sets; the SOA is the zone's.
+    pub fn digest(&self) -> Digest {
+        self.digest
     }
 
     pub fn is_empty(&self) -> bool {
@@ -161,6 +168,7 @@ impl ZoneFile {
             self.octets.extend_from_slice(record);
         }
         self.sets.insert(position, entry);
+        self.digest += Digest::of_set(name.as_wire(), rtype, set.ttl, records.iter().map(Vec::as_slice));
         Some(())
     }
 }
@@ -283,7 +291,13 @@ impl Builder {
         // RFC 2181 5: a set holds no record twice.
         order.dedup_by(|left, right| left.start == right.start && key(left) == key(right));
 
-        let mut file = ZoneFile { apex, soa, sets: Vec::new(), octets: Vec::with_capacity(unsorted.len()) };
+        let mut file = ZoneFile {
+            apex,
+            soa,
+            sets: Vec::new(),
+            octets: Vec::with_capacity(unsorted.len()),
+            digest: Digest::default(),
+        };
         let one_name = |left: &Place, right: &Place| left.start == right.start && key(left).0 == key(right).0;
         for of_name in order.chunk_by(one_name) {
             file.take(of_name, &records, &unsorted).map_err(|(place, problem)| {
@@ -348,6 +362,8 @@ impl ZoneFile {
                 self.octets.extend_from_slice(&(octets.len() as u16).to_be_bytes());
                 self.octets.extend_from_slice(octets);
             }
+            let records = of_type.iter().map(|place| data_at(unsorted, at(place).data));
+            self.digest += Digest::of_set(name_at(&self.octets, name), rtype, ttl, records);
             self.sets.push(SetEntry { name, data, ttl, rtype, count });
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::identity::ObjectName;
 use crate::name::{DnsName, NameTemplate};
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, FrontDoor, IngressMode, Tenant, Upstream, Zone};
-use crate::snapshot::{ClusterPart, Condition, Detail, NameRecords, RecordData, RecordSet, Route, Status};
+use crate::snapshot::{ClusterPart, Condition, Detail, KeptSet, NameRecords, RecordData, RecordSet, Route, Status};
 use crate::zone_file::ZoneFile;
 
 /// The service name of every cluster's first route.
@@ -90,7 +90,7 @@ pub(super) fn part(
     draft: &Draft,
     zone: &Zone,
     tenant: &Tenant,
-    before: Option<&Arc<ClusterPart>>,
+    last: &LastSet<'_>,
     now: Timestamp,
 ) -> ClusterPart {
     let front_door: Arc<[RecordSet]> =
@@ -100,7 +100,7 @@ pub(super) fn part(
         IngressMode::Nodes => {
             let ready = cluster.nodes.iter().filter(|node| node.ready).flat_map(|node| node.addresses.iter().copied());
             let ready = address_sets(ready, zone.ttl).into();
-            if zone.authoritative { keep_or_withdraw(ready, draft, zone, before, now) } else { (ready, None) }
+            if zone.authoritative { keep_or_withdraw(ready, draft, zone, last, now) } else { (ready, None) }
         }
     };
     let services = cluster.services.iter().map(|service| &service.sni).filter(|sni| sni.is_at_or_under(&zone.domain));
@@ -125,16 +125,37 @@ fn keep_or_withdraw(
     ready: Arc<[RecordSet]>,
     draft: &Draft,
     zone: &Zone,
-    before: Option<&Arc<ClusterPart>>,
+    last: &LastSet<'_>,
     now: Timestamp,
 ) -> (Arc<[RecordSet]>, Option<Timestamp>) {
     if !ready.is_empty() {
         return (ready, None);
     }
-    let last = before.and_then(|part| Some((part, part.names.iter().find(|name| name.name == draft.apps_name)?)));
-    let Some((before, last)) = last else { return (ready, None) };
-    let withdraw_at = before.withdraw_at.unwrap_or_else(|| now.saturating_add(zone.grace));
-    if now < withdraw_at { (Arc::clone(&last.records), Some(withdraw_at)) } else { (ready, None) }
+    match last.of(draft, zone, now.saturating_add(zone.grace)) {
+        Some((records, until)) if now < until => (records, Some(until)),
+        _ => (ready, None),
+    }
+}
+
+/// What the `apps` name of a cluster pointed at last.
+pub(super) struct LastSet<'a> {
+    pub(super) before: Option<&'a Arc<ClusterPart>>,
+    /// By an earlier process.
+    pub(super) recalled: Option<KeptSet>,
+}
+
+impl LastSet<'_> {
+    /// The records, and until when they stay; `latest` if that begins only now.
+    fn of(&self, draft: &Draft, zone: &Zone, latest: Timestamp) -> Option<(Arc<[RecordSet]>, Timestamp)> {
+        if let Some(before) = self.before {
+            let last = before.names.iter().find(|name| name.name == draft.apps_name)?;
+            return Some((Arc::clone(&last.records), before.withdraw_at.unwrap_or(latest)));
+        }
+        let recalled = self.recalled.as_ref().filter(|kept| kept.name == draft.apps_name)?;
+        let records = address_sets(recalled.addresses.iter().copied(), zone.ttl);
+        // The clock may have gone back while nobody looked.
+        Some((records.into(), recalled.until.min(latest)))
+    }
 }
 
 fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
@@ -182,20 +203,25 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
     } else {
         Condition::new(Condition::PUBLISHED, true, "Authoritative", "")
     };
-    let nodes = match (ready_nodes, part.withdraw_at) {
-        (0, Some(at)) => {
-            let message = format!("no node is ready; {} keeps its last addresses until {at}", draft.apps_name);
-            Condition::new(Condition::NODES_READY, false, "Grace", message)
-        }
-        (0, None) => {
-            let message = format!("no node is ready; {} has no node addresses", draft.apps_name);
-            Condition::new(Condition::NODES_READY, false, "NoReadyNode", message)
-        }
-        (count, _) => {
-            let message = format!("{count} of {} ready", cluster.nodes.len());
-            Condition::new(Condition::NODES_READY, true, "Ready", message)
-        }
-    };
     let detail = Detail::Cluster { api_name: draft.api_name.clone(), apps_name: draft.apps_name.clone(), ready_nodes };
-    Status::accepted([published, nodes], detail)
+    Status::accepted([published, nodes_ready(cluster, draft, zone, part)], detail)
+}
+
+/// A ready node without an address is none that anybody can reach.
+fn nodes_ready(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &ClusterPart) -> Condition {
+    let ready = || cluster.nodes.iter().filter(|node| node.ready);
+    if ready().any(|node| !node.addresses.is_empty()) {
+        let message = format!("{} of {} ready", ready().count(), cluster.nodes.len());
+        return Condition::new(Condition::NODES_READY, true, "Ready", message);
+    }
+    let lack = if ready().count() == 0 { "no node is ready" } else { "no ready node has an address" };
+    let apps = &draft.apps_name;
+    let (reason, message) = match part.withdraw_at {
+        Some(at) => ("Grace", format!("{lack}; {apps} keeps its last addresses until {at}")),
+        None if zone.authoritative && cluster.ingress == IngressMode::Nodes => {
+            ("NoReadyNode", format!("{lack}; {apps} is withdrawn until that changes"))
+        }
+        None => ("NoReadyNode", lack.to_owned()),
+    };
+    Condition::new(Condition::NODES_READY, false, reason, message)
 }

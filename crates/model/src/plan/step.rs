@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::ledger::Ledger;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
@@ -33,11 +34,6 @@ impl Step {
 
     pub(super) fn now(&self) -> Timestamp {
         self.now
-    }
-
-    /// Zero for a domain that never was a zone's.
-    pub(super) fn serial_before(&self, apex: &DnsName) -> u32 {
-        self.before.serials.get(apex).copied().unwrap_or_default()
     }
 
     pub(super) fn zones_before(&self) -> impl Iterator<Item = &ObjectName> {
@@ -71,12 +67,12 @@ impl Step {
         }
     }
 
-    pub(super) fn finish(mut self) -> (Arc<Snapshot>, Changes) {
+    pub(super) fn finish(mut self, ledger: &mut Ledger) -> (Arc<Snapshot>, Changes) {
         let mut next = Snapshot::clone(&self.before);
-        let mut names = NameSteps::default();
+        let mut names = NameSteps { gone: Vec::new(), set: Vec::new(), ledger };
         let mut changed = self.apply_zone_parts(&mut next, &mut names);
         changed |= self.apply_cluster_parts(&mut next, &mut names);
-        let zones = self.number_zones(&mut next, &names);
+        let zones = self.number_zones(&mut next, &mut names);
         let statuses = self.apply_statuses(&mut next);
         if !changed && statuses.is_empty() {
             return (self.before, Changes::default());
@@ -85,7 +81,7 @@ impl Step {
         (Arc::new(next), Changes { zones, names: names.in_order(), statuses })
     }
 
-    fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps) -> bool {
+    fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
         let mut changed = false;
         for (name, part) in &self.zones {
             let before = self.before.zones.get(name);
@@ -107,7 +103,7 @@ impl Step {
         changed
     }
 
-    fn apply_cluster_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps) -> bool {
+    fn apply_cluster_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
         let before = Arc::clone(&self.before);
         let clusters = std::mem::take(&mut self.clusters);
         let changed: Vec<_> = clusters
@@ -135,6 +131,10 @@ impl Step {
         let any = !changed.is_empty();
         for (name, old, part) in changed {
             let old = old.map(AsRef::as_ref);
+            let kept = part.as_ref().and_then(ClusterPart::kept_set);
+            if old.and_then(ClusterPart::kept_set) != kept {
+                names.ledger.keep(&name, kept);
+            }
             names.replace(
                 old.map(|part| (&part.apex, part.names.as_slice())),
                 part.as_ref().map(|part| (&part.apex, part.names.as_slice())),
@@ -154,21 +154,26 @@ impl Step {
     }
 
     /// Gives every zone whose content changed its next serial, and says what becomes of the zones.
-    fn number_zones(&mut self, next: &mut Snapshot, names: &NameSteps) -> Vec<ZoneChange> {
+    fn number_zones(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> Vec<ZoneChange> {
         let touched = names.apexes();
         let mut changes = self.withdrawn_zones(next);
         let is_new =
             |name: &ObjectName, part| self.zones.contains_key(name) && self.before.zones.get(name) != Some(part);
         // By name: the order of a hash map would differ from run to run.
-        let to_number: BTreeMap<ObjectName, ZonePart> = next
+        let to_number: BTreeMap<ObjectName, (ZonePart, bool)> = next
             .zones
             .iter()
-            .filter(|(name, part)| touched.contains(&part.apex) || is_new(name, *part))
-            .map(|(name, part)| (name.clone(), ZonePart::clone(part)))
+            .map(|(name, part)| (name, part, is_new(name, part)))
+            .filter(|(_, part, is_new)| *is_new || touched.contains(&part.apex))
+            .map(|(name, part, is_new)| (name.clone(), (ZonePart::clone(part), is_new)))
             .collect();
-        for (name, mut part) in to_number {
-            part.soa.serial = next_serial(self.before.serials.get(&part.apex).copied(), self.now);
-            next.serials.insert_mut(part.apex.clone(), part.soa.serial);
+        for (name, (mut part, is_new)) in to_number {
+            let digest = part.digest;
+            names.ledger.number(&mut part, self.now);
+            // A name that passed from one cluster to another may still lead to the same addresses.
+            if !is_new && part.digest == digest {
+                continue;
+            }
             if part.authoritative {
                 let (apex, soa, file) = (part.apex.clone(), part.soa.clone(), part.file.clone());
                 changes.push(ZoneChange::Serve { apex, soa, file });
@@ -177,7 +182,7 @@ impl Step {
             let status = self.statuses.remove(&object).flatten();
             let status = status.or_else(|| self.before.status(&object).map(|status| Status::clone(status)));
             if let Some(mut status) = status {
-                status.detail = Detail::Zone { serial: part.soa.serial };
+                status.detail = Detail::Zone { serial: part.soa.serial, digest: part.digest };
                 self.statuses.insert(object, Some(status));
             }
             next.zones.insert_mut(name, Arc::new(part));
@@ -243,24 +248,13 @@ fn keeps_route(other: Option<&ClusterPart>, entry: &(DnsName, Arc<Route>)) -> bo
     other.is_some_and(|other| other.routes.contains(entry))
 }
 
-/// Rises with every change (RFC 1982) and, by starting from the clock, across restarts.
-fn next_serial(before: Option<u32>, now: Timestamp) -> u32 {
-    // RFC 1982 arithmetic is modulo 2^32; so is the clock here.
-    #[allow(clippy::cast_possible_truncation)]
-    let clock = now.as_unix().as_secs() as u32;
-    match before {
-        Some(serial) if clock.wrapping_sub(serial).wrapping_sub(1) >= u32::MAX / 2 => serial.wrapping_add(1),
-        _ => clock,
-    }
-}
-
-#[derive(Default)]
-struct NameSteps {
+struct NameSteps<'a> {
     gone: Vec<NameChange>,
     set: Vec<NameChange>,
+    ledger: &'a mut Ledger,
 }
 
-impl NameSteps {
+impl NameSteps<'_> {
     fn replace(&mut self, old: Option<(&DnsName, &[NameRecords])>, new: Option<(&DnsName, &[NameRecords])>) {
         let within = |side: Option<(&DnsName, &[NameRecords])>, apex: &DnsName, wanted: &NameRecords, exact: bool| {
             side.is_some_and(|(other, names)| {
@@ -268,6 +262,9 @@ impl NameSteps {
             })
         };
         if let Some((apex, names)) = old {
+            for name in names.iter().filter(|name| !within(new, apex, name, true)) {
+                self.ledger.remove(apex, name);
+            }
             for name in names.iter().filter(|name| !within(new, apex, name, false)) {
                 let records = Arc::from([].as_slice());
                 self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
@@ -275,6 +272,7 @@ impl NameSteps {
         }
         if let Some((apex, names)) = new {
             for name in names.iter().filter(|name| !within(old, apex, name, true)) {
+                self.ledger.add(apex, name);
                 let records = Arc::clone(&name.records);
                 self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
             }
@@ -289,25 +287,5 @@ impl NameSteps {
     fn in_order(mut self) -> Vec<NameChange> {
         self.gone.append(&mut self.set);
         self.gone
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn serials_rise_whatever_the_clock_does() {
-        let at = |seconds: u64| Timestamp(seconds * 1_000_000_000);
-        for (before, now, expected) in [
-            (None, at(1000), 1000),
-            (Some(1000), at(2000), 2000),
-            (Some(1000), at(1000), 1001),
-            (Some(1000), at(5), 1001),
-            (Some(u32::MAX), at(5), 5),
-            (Some(u32::MAX), at(u64::from(u32::MAX)), 0),
-        ] {
-            assert_eq!(next_serial(before, now), expected, "{before:?} at {now}");
-        }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::ledger::Ledger;
 use super::step::Step;
+use crate::digest::Digest;
 use crate::fact::{Fact, Since};
 use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
@@ -61,7 +63,12 @@ impl Domains {
 }
 
 /// Judges all zones anew: there are few of them, and each change of one touches all clusters anyway.
-pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, before: &Domains, step: &mut Step) -> Domains {
+pub(super) fn settle(
+    zones: &BTreeMap<ObjectName, Fact<Zone>>,
+    before: &Domains,
+    ledger: &Ledger,
+    step: &mut Step,
+) -> Domains {
     let mut domains = Domains::default();
     let mut by_seniority: Vec<(&Since, &Zone)> = zones.values().map(|fact| (&fact.since, &fact.value)).collect();
     by_seniority.sort_by_key(|(since, zone)| (*since, &zone.name));
@@ -78,9 +85,12 @@ pub(super) fn settle(zones: &BTreeMap<ObjectName, Fact<Zone>>, before: &Domains,
                     domains.reserved.insert(name, zone.name.clone());
                 }
                 domains.by_apex.insert(zone.domain.clone(), zone.name.clone());
-                let serial = step.serial_before(&zone.domain);
-                step.set_status(object, Status::accepted([], Detail::Zone { serial }));
-                step.place_zone(&zone.name, part(zone, serial, before, &mut domains));
+                // As it was: whether there is anything new to number is found out when all has been planned.
+                let (serial, digest) = ledger.last(&zone.domain);
+                step.set_status(object, Status::accepted([], Detail::Zone { serial, digest }));
+                let part = part(zone, before, &mut domains);
+                let soa = Soa { serial, ..part.soa };
+                step.place_zone(&zone.name, ZonePart { soa, digest, ..part });
             }
             Err(refusal) => {
                 step.set_status(object, Status::refused(&refusal));
@@ -138,9 +148,10 @@ fn reserved_names(zone: &Zone) -> impl Iterator<Item = DnsName> + '_ {
     std::iter::once(zone.domain.clone()).chain(zone.domain.prepend(AGENTS_LABEL)).chain(inside)
 }
 
-fn part(zone: &Zone, serial: u32, before: &Domains, domains: &mut Domains) -> ZonePart {
-    let (apex, soa) = (zone.domain.clone(), soa(zone, serial));
+/// Serial and digest are still to be found.
+fn part(zone: &Zone, before: &Domains, domains: &mut Domains) -> ZonePart {
     let names = generated_names(zone);
+    let generated = !names.is_empty() || zone.zone_file.as_ref().is_none_or(|file| file.soa().is_none());
     let (file, names) = match &zone.zone_file {
         Some(file) => {
             let (shared, names) = names.into_iter().partition(|name| !file.sets_of(&name.name).is_empty());
@@ -148,7 +159,8 @@ fn part(zone: &Zone, serial: u32, before: &Domains, domains: &mut Domains) -> Zo
         }
         None => (None, names),
     };
-    ZonePart { apex, soa, names, file, authoritative: zone.authoritative }
+    let (apex, soa, authoritative) = (zone.domain.clone(), soa(zone), zone.authoritative);
+    ZonePart { apex, soa, names, file, generated, digest: Digest::default(), authoritative }
 }
 
 /// The NS records, and the addresses of name servers inside, where the zone file has none.
@@ -197,20 +209,19 @@ fn merge(
 }
 
 /// The zone file's own counts verbatim.
-fn soa(zone: &Zone, serial: u32) -> Soa {
+fn soa(zone: &Zone) -> Soa {
     let of_file = zone.zone_file.as_ref().and_then(|file| file.soa());
-    let soa = of_file.cloned().unwrap_or_else(|| Soa {
+    of_file.cloned().unwrap_or_else(|| Soa {
         ttl: zone.ttl,
         primary: servers(zone).into_iter().next().unwrap_or_else(|| zone.domain.clone()),
         // A domain that leaves no room for the label has no mailbox of its own; RFC 1035 has no way to say so.
         mailbox: zone.domain.prepend("hostmaster").unwrap_or_else(|_| zone.domain.clone()),
-        serial,
+        serial: 0,
         refresh: REFRESH,
         retry: RETRY,
         expire: EXPIRE,
         minimum: zone.ttl,
-    });
-    Soa { serial, ..soa }
+    })
 }
 
 /// One set per family, sorted and without doubles, so that equal facts give equal records.

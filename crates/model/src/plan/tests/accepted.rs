@@ -142,7 +142,7 @@ fn the_conditions_of_an_accepted_cluster() {
             "",
             "nodes=!192.0.2.2",
             C::NODES_READY,
-            "false NoReadyNode: no node is ready; *.c1.fleet.example has no node addresses",
+            "false NoReadyNode: no node is ready; *.c1.fleet.example is withdrawn until that changes",
         ),
     ] {
         let fleet = Fleet::grounded(&format!("zone main fleet.example {zone}\n cluster c1 {cluster}"));

@@ -13,6 +13,7 @@ use super::super::*;
 use super::fleet::{at, facts};
 use crate::identity::ClusterId;
 use crate::name::DnsName;
+use crate::serial::is_newer;
 use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, ZoneChange, ZonePart};
 use crate::zone_file::ZoneFile;
 
@@ -116,7 +117,7 @@ fn content(snapshot: &Snapshot) -> Content {
         for condition in &mut status.conditions {
             condition.since = Timestamp::default();
         }
-        if let Detail::Zone { serial } = &mut status.detail {
+        if let Detail::Zone { serial, .. } = &mut status.detail {
             *serial = 0;
         }
         status
@@ -140,7 +141,8 @@ fn content(snapshot: &Snapshot) -> Content {
 }
 
 /// What a name server keeps: by apex, the SOA, the zone file and every name beside it.
-type Served = BTreeMap<DnsName, (Soa, Option<Arc<ZoneFile>>, BTreeMap<DnsName, Arc<[RecordSet]>>)>;
+type Served = BTreeMap<DnsName, ServedZone>;
+type ServedZone = (Soa, Option<Arc<ZoneFile>>, BTreeMap<DnsName, Arc<[RecordSet]>>);
 
 fn follow(served: &mut Served, changes: &Changes) {
     for change in &changes.zones {
@@ -222,7 +224,8 @@ fn assert_sound(planner: &Planner) {
             Kind::Zone => {
                 let part = snapshot.zone(&object.name);
                 assert_eq!(part.is_some(), accepted, "{object}");
-                let detail = part.map_or(Detail::None, |part| Detail::Zone { serial: part.soa.serial });
+                let told = |part: &Arc<ZonePart>| Detail::Zone { serial: part.soa.serial, digest: part.digest };
+                let detail = part.map_or(Detail::None, told);
                 assert_eq!(status.detail, detail, "{object}");
             }
             Kind::Cluster => {
@@ -241,9 +244,13 @@ fn told_anew(before: &Snapshot, after: &Snapshot) -> Vec<ObjectRef> {
     objects.into_iter().filter(|object| before.status(object) != after.status(object)).collect()
 }
 
-/// RFC 1982 3.2.
-fn is_newer(serial: u32, than: u32) -> bool {
-    (1..1 << 31).contains(&serial.wrapping_sub(than))
+/// What happens to a process between two plans.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    GoesOn,
+    Rests,
+    Ends,
+    IsKilled,
 }
 
 proptest! {
@@ -350,5 +357,64 @@ proptest! {
                 prop_assert!(told || soa.serial == old.serial, "{} was renumbered in silence", apex);
             }
         }
+    }
+
+    /// Whatever the clock shows, and whenever a process ends: what differs from what was served last has a later serial,
+    /// and nothing has an earlier one.
+    #[test]
+    fn serials_never_go_back(
+        plans in plans("grace=5"),
+        turns in vec((select(vec![Fate::GoesOn, Fate::GoesOn, Fate::Rests, Fate::Ends, Fate::IsKilled]), 0..9000u64), 13),
+    ) {
+        let mut planner = Planner::default();
+        let mut disk = BTreeMap::new();
+        let mut ever_served = BTreeMap::new();
+        let mut known = Vec::new();
+        for (lines, (fate, now)) in plans.iter().zip(turns) {
+            match fate {
+                Fate::GoesOn => {}
+                Fate::Rests => disk.extend(planner.rest()),
+                Fate::Ends | Fate::IsKilled => {
+                    if fate == Fate::Ends {
+                        disk.extend(planner.rest());
+                    }
+                    planner = Planner::resume(disk.clone());
+                    let done = planned(&mut planner, &last_words(known.clone()), now);
+                    disk.extend(done.reserve.iter().cloned());
+                    assert_served(&mut ever_served, served_by(&done.snapshot), fate == Fate::Ends);
+                }
+            }
+            known.extend(lines.clone());
+            let done = planned(&mut planner, lines, now);
+            disk.extend(done.reserve.iter().cloned());
+            assert_served(&mut ever_served, served_by(&done.snapshot), true);
+        }
+    }
+}
+
+/// `remembered`: the same content has the same serial.
+#[track_caller]
+fn assert_served(ever: &mut BTreeMap<DnsName, (ServedZone, bool)>, served: Served, remembered: bool) {
+    // While others publish a zone, nothing is in it, which is content of its own.
+    for (apex, (_, was_served)) in ever.iter_mut() {
+        *was_served &= served.contains_key(apex);
+    }
+    for (apex, now) in served {
+        let Some(((last, last_file, last_names), was_served)) = ever.get(&apex) else {
+            ever.insert(apex, (now, true));
+            continue;
+        };
+        let remembered = remembered && *was_served;
+        let (soa, file, names) = &now;
+        let of_file = |file: &Option<Arc<ZoneFile>>| file.as_ref().and_then(|file| Some(file.soa()?.serial));
+        let alike = names == last_names && file == last_file && *soa == Soa { serial: soa.serial, ..last.clone() };
+        let stays = soa.serial == last.serial;
+        assert!(is_newer(soa.serial, last.serial) || (alike && stays), "{apex}: {} after {}", soa.serial, last.serial);
+        assert!(stays || !alike || !remembered, "{apex}: {} after {}", soa.serial, last.serial);
+        if let Some(of_file) = of_file(file) {
+            let verbatim = names.is_empty() && soa.serial == of_file;
+            assert!(verbatim || is_newer(soa.serial, of_file), "{apex}: {} beside the file's {of_file}", soa.serial);
+        }
+        ever.insert(apex, (now, true));
     }
 }

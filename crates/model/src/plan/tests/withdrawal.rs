@@ -1,7 +1,10 @@
 //! What becomes of a cluster's addresses when no node is ready.
 
-use super::fleet::{Fleet, at};
+use std::collections::BTreeMap;
+
+use super::fleet::{Fleet, GROUND, at};
 use crate::identity::Kind;
+use crate::plan::Planner;
 use crate::snapshot::Condition;
 
 const ONE_READY: &str = "cluster c1 nodes=192.0.2.1,!192.0.2.2";
@@ -123,5 +126,118 @@ fn conditions_count_from_when_they_flipped() {
             let nodes = fleet.condition(Kind::Cluster, "c1", Condition::NODES_READY);
             assert_eq!(nodes.since, at(nodes_ready), "{facts} at {now}");
         }
+    }
+}
+
+/// Each row: facts, and the whole condition that they lead to.
+#[test]
+fn the_condition_tells_what_becomes_of_the_addresses() {
+    let mut fleet = Fleet::grounded("");
+    for (now, facts, told) in [
+        (
+            1000,
+            "cluster c1",
+            "False NoReadyNode 1000 no node is ready; *.c1.fleet.example is withdrawn until that changes",
+        ),
+        (1001, "cluster c1 nodes=192.0.2.1,!192.0.2.2", "True Ready 1001 1 of 2 ready"),
+        (
+            1002,
+            NONE_READY,
+            "False Grace 1002 no node is ready; *.c1.fleet.example keeps its last addresses until 1970-01-01T00:17:42Z",
+        ),
+        (
+            // Ready, but nobody can reach it.
+            1003,
+            "cluster c1 nodes=",
+            "False Grace 1002 no ready node has an address; *.c1.fleet.example keeps its last addresses until \
+             1970-01-01T00:17:42Z",
+        ),
+        (
+            1062,
+            "",
+            "False NoReadyNode 1002 no ready node has an address; *.c1.fleet.example is withdrawn until that changes",
+        ),
+        (1063, "cluster c1 hub nodes=!192.0.2.1", "False NoReadyNode 1002 no node is ready"),
+        (1064, "zone main fleet.example external\n cluster c1", "False NoReadyNode 1002 no node is ready"),
+        (1065, "zone main fleet.example\n cluster c1 nodes=2001:db8::1", "True Ready 1065 1 of 1 ready"),
+    ] {
+        fleet.plan(now, facts);
+        let Condition { holds, reason, message, since, .. } =
+            fleet.condition(Kind::Cluster, "c1", Condition::NODES_READY);
+        let (holds, since) = (if holds { "True" } else { "False" }, since.as_unix().as_secs());
+        assert_eq!(format!("{holds} {reason} {since} {message}"), told, "{facts} at {now}");
+    }
+}
+
+#[test]
+fn both_families_are_kept_and_go_together() {
+    const BOTH: [&str; 2] = ["*.c1.fleet.example 30 A 192.0.2.1", "*.c1.fleet.example 30 AAAA 2001:db8::1"];
+    let mut fleet = Fleet::grounded("cluster c1 nodes=192.0.2.1+2001:db8::1,!2001:db8::2");
+    for (now, facts, expected) in [
+        (1001, "cluster c1 nodes=!192.0.2.1+2001:db8::1", BOTH.to_vec()),
+        (1060, "", BOTH.to_vec()),
+        (1061, "", vec![]),
+        // A family without a ready node goes at once: the other one still leads somewhere.
+        (1062, "cluster c1 nodes=192.0.2.1,2001:db8::1", BOTH.to_vec()),
+        (1063, "cluster c1 nodes=192.0.2.1,!2001:db8::1", BOTH[..1].to_vec()),
+    ] {
+        fleet.plan(now, facts);
+        assert_eq!(apps(&fleet), expected, "{facts} at {now}");
+    }
+}
+
+/// Each row: what is there after a restart at some moment, and what the name then leads to until when.
+#[test]
+fn the_last_addresses_survive_a_restart() {
+    let kept = [APPS.to_owned()];
+    for (now, more, expected, until) in [
+        (1020, NONE_READY, &kept[..], Some(1061)),
+        (1020, "cluster c1", &kept, Some(1061)),
+        (1061, NONE_READY, &[], None),
+        // A clock that went back keeps nothing for longer than the grace time.
+        (500, NONE_READY, &kept, Some(560)),
+        (1020, ONE_READY, &kept, None),
+        (1020, "cluster c1 hub", &["*.c1.fleet.example 30 A 192.0.2.10".to_owned()], None),
+        (1020, "zone main fleet.example external\n cluster c1", &[], None),
+        (1020, "zone main fleet.example apps=*.x.{cluster}\n cluster c1", &[], None),
+    ] {
+        let mut disk = BTreeMap::new();
+        let mut fleet = Fleet::grounded(ONE_READY);
+        assert_eq!(fleet.planned.kept, []);
+        fleet.plan(1001, NONE_READY);
+        disk.extend(fleet.planned.kept.clone());
+        assert_eq!(disk.len(), 1);
+        fleet.plan(1002, NONE_READY);
+        assert_eq!(fleet.planned.kept, []);
+
+        fleet.planner = Planner::default();
+        fleet.planner.recall(disk.clone().into_iter().filter_map(|(name, kept)| Some((name, kept?))));
+        fleet.plan(now, &format!("{GROUND}\n {more}"));
+        assert_eq!(apps(&fleet), expected, "{more} at {now}");
+        assert_eq!(fleet.planned.wake, until.map(at), "{more} at {now}");
+        disk.extend(fleet.planned.kept.clone());
+        assert_eq!(disk.into_values().flatten().map(|kept| kept.until).next(), until.map(at), "{more} at {now}");
+    }
+}
+
+/// What is on disk does not outlive its time, also where its cluster never comes back.
+#[test]
+fn kept_addresses_are_forgotten() {
+    let (name, until) = ("c1".parse::<crate::ClusterName>().unwrap(), at(1061));
+    let set = crate::KeptSet { name: "*.c1.fleet.example".parse().unwrap(), addresses: Vec::new(), until };
+    let mut fleet = Fleet::new();
+    fleet.planner.recall([(name.clone(), set)]);
+    fleet.plan(1060, GROUND);
+    assert_eq!(fleet.planned.kept, []);
+    fleet.plan(1061, "");
+    assert_eq!(fleet.planned.kept, [(name, None)]);
+
+    let mut fleet = Fleet::grounded(ONE_READY);
+    for (now, facts, over) in
+        [(1001, NONE_READY, false), (1030, ONE_READY, true), (1031, NONE_READY, false), (1091, "", true)]
+    {
+        fleet.plan(now, facts);
+        let [(_, kept)] = fleet.planned.kept.as_slice() else { panic!("{:?} at {now}", fleet.planned.kept) };
+        assert_eq!(kept.is_none(), over, "at {now}");
     }
 }
