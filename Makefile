@@ -1,6 +1,9 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-.PHONY: # As in `testbed/install`. cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate) help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours
+# As in `testbed/install`.
+cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
+
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use api::FolderState;
 use arc_swap::ArcSwap;
-use model::{FactChange, Planned, Planner, Snapshot, Timestamp};
+use model::serial::SerialFloor;
+use model::{ClusterName, DnsName, FactChange, KeptSet, Planned, Planner, Snapshot, Timestamp};
 use store::watch::Signal;
-use store::{Database, Home, Update};
+use store::{Database, Home, Memory, Update};
 
 use crate::telemetry::ControlMetrics;
 
@@ -25,6 +26,7 @@ pub(crate) struct Published {
 
 pub(crate) struct Control {
     home: Home,
+    database: Arc<Database>,
     planner: Planner,
     published: Published,
     state: Arc<api::State>,
@@ -40,8 +42,11 @@ pub(crate) struct Running {
     pauses: Sender<Pause>,
 }
 
+/// A home, its database, and what it holds.
+pub(crate) type Opened = (Home, Arc<Database>, Update);
+
 /// Reads the home anew, after another process had it.
-pub(crate) type Reopen = Box<dyn FnOnce() -> anyhow::Result<(Home, Arc<Database>, Update)> + Send>;
+pub(crate) type Reopen = Box<dyn FnOnce() -> anyhow::Result<Opened> + Send>;
 
 /// A wish to have the home for a while, or for good.
 struct Pause {
@@ -59,15 +64,17 @@ pub(crate) struct Paused {
 impl Control {
     /// Publishes what the home holds at the start.
     pub(crate) fn start(
-        home: Home,
-        first: Update,
+        (home, database, first): Opened,
         published: Published,
         state: Arc<api::State>,
         metrics: ControlMetrics,
-    ) -> Self {
-        let mut control = Self { home, planner: Planner::default(), published, state, metrics, wake: None };
+    ) -> anyhow::Result<Self> {
+        let Memory { serials, kept } = database.recall()?;
+        let mut planner = Planner::resume(serials);
+        planner.recall(kept);
+        let mut control = Self { home, database, planner, published, state, metrics, wake: None };
         control.take(first);
-        control
+        Ok(control)
     }
 
     pub(crate) fn spawn(self) -> anyhow::Result<Running> {
@@ -82,6 +89,7 @@ impl Control {
     fn run(mut self, pauses: &Receiver<Pause>, stopper: &Mutex<Sender<Signal>>) {
         loop {
             while self.step() {}
+            self.rest();
             // Told to stop, either for good or for somebody who wants the home.
             let Ok(pause) = pauses.try_recv() else { return };
             let Some(control) = self.pause(&pause) else { return };
@@ -92,8 +100,8 @@ impl Control {
 
     /// Closes the home and waits for the way back.
     fn pause(self, pause: &Pause) -> Option<Self> {
-        let Self { home, planner, published, state, metrics, wake } = self;
-        drop(home);
+        let Self { home, database, planner, published, state, metrics, wake } = self;
+        drop((home, database));
         state.database.store(None);
         // Who is gone meanwhile sends no way back either.
         let _ = pause.closed.send(());
@@ -101,8 +109,8 @@ impl Control {
         let (home, database, first) = reopen()
             .inspect_err(|error| tracing::error!("the folder is not read any more: {error:#}; restart this process"))
             .ok()?;
-        state.database.store(Some(database));
-        let mut control = Self { home, planner, published, state, metrics, wake };
+        state.database.store(Some(Arc::clone(&database)));
+        let mut control = Self { home, database, planner, published, state, metrics, wake };
         control.take(first);
         Some(control)
     }
@@ -138,6 +146,8 @@ impl Control {
         let count = facts.len();
         let planned = self.planner.apply(facts, now());
         self.wake = planned.wake;
+        // A serial must not be served twice, so that it is reserved on disk before it is served once.
+        self.remember(&planned.reserve, &planned.kept);
         if Arc::ptr_eq(&before, &planned.snapshot) {
             return;
         }
@@ -147,6 +157,23 @@ impl Control {
         let took = begun.elapsed();
         self.metrics.planned(took);
         self.report(&before, &planned, count, took);
+    }
+
+    /// Writes down how far serials have come, so that the same content has the same one after a restart.
+    fn rest(&mut self) {
+        let serials = self.planner.rest();
+        self.remember(&serials, &[]);
+    }
+
+    fn remember(&self, serials: &[(DnsName, SerialFloor)], kept: &[(ClusterName, Option<KeptSet>)]) {
+        if serials.is_empty() && kept.is_empty() {
+            return;
+        }
+        if let Err(error) = self.database.remember(serials, kept) {
+            self.metrics.unsaved.inc();
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "what a restart has to know is not on disk: serials may go back after one");
+        }
     }
 
     fn report(&self, before: &Snapshot, planned: &Planned, facts: usize, took: Duration) {

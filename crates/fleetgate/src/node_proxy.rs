@@ -10,7 +10,7 @@ use store::Database;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::NodeProxyOptions;
-use crate::serve::{Signals, serve_admin};
+use crate::serve::{Signals, raise_descriptor_limit, serve_admin};
 use crate::telemetry;
 
 pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
@@ -18,6 +18,7 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
+        raise_descriptor_limit();
         let admin = options.admin.map(api::Admin::bind).transpose()?;
         let admin_address = admin.as_ref().map(api::Admin::address);
 

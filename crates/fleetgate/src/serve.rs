@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use gateway::{Door, DoorKind};
 use prometheus_client::registry::Registry;
-use store::{Database, DatabaseError, Home, Update};
+use store::{Database, DatabaseError, Home};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::ServeOptions;
-use crate::control::{Control, Published, Running};
+use crate::control::{Control, Opened, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::telemetry::{self, ControlMetrics};
 
@@ -98,6 +98,7 @@ pub(crate) struct Addresses {
 impl Server {
     pub(crate) fn start(options: &ServeOptions) -> anyhow::Result<Self> {
         say_what_is_not_there_yet(options);
+        raise_descriptor_limit();
 
         let mut inheritance = inherit(options)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
@@ -114,7 +115,7 @@ impl Server {
 
         let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], admin.as_ref())?;
 
-        let (home, database, first) = open_home(options, inheritance.has_predecessor())?;
+        let opened = open_home(options, inheritance.has_predecessor())?;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -123,8 +124,8 @@ impl Server {
         let gateway_metrics = gateway::Metrics::register(&mut registry);
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
-        let state = Arc::new(api::State::new(snapshot, index, database, registry));
-        let control = Control::start(home, first, published.clone(), Arc::clone(&state), control_metrics);
+        let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.1), registry));
+        let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
@@ -286,7 +287,7 @@ fn share_sockets(
 }
 
 /// With `from_another`, a process that is just giving the database up is waited for.
-fn open_home(options: &ServeOptions, from_another: bool) -> anyhow::Result<(Home, Arc<Database>, Update)> {
+fn open_home(options: &ServeOptions, from_another: bool) -> anyhow::Result<Opened> {
     let begun = Instant::now();
     let database = loop {
         match open_database(options.data.as_deref()) {
@@ -317,6 +318,20 @@ pub(crate) fn serve_admin(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("admin".into());
     thread.spawn(move || runtime.block_on(admin.serve(state, stop))).context("starting the admin thread")
+}
+
+/// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,
+/// which is for programs that still use `select`.
+pub(crate) fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::debug!(from = current, to = maximum, "more descriptors"),
+        Err(error) => tracing::warn!(%error, limit = current, "the limit of descriptors stays as it is"),
+    }
 }
 
 fn say_what_is_not_there_yet(options: &ServeOptions) {

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 const OBJECTS: Table = TableDefinition::new("objects");
 /// `Kind/namespace/name`, a line end and the path as its manifest gives it, to the content of that file.
 const BESIDE: Table = TableDefinition::new("beside");
+/// A domain to how far its serials have come, and a cluster to the addresses that were kept for it; both in JSON.
+pub(crate) const SERIALS: Table = TableDefinition::new("serials");
+pub(crate) const KEPT: Table = TableDefinition::new("kept");
 /// The form of what is stored, so that a later version knows what it has before it.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FORM: u64 = 1;
@@ -22,7 +25,7 @@ const FORM: u64 = 1;
 const CACHE: usize = 8 << 20;
 const FILE: &str = "fleetgate.redb";
 
-type Table = TableDefinition<'static, &'static str, &'static [u8]>;
+pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 
 pub struct Database {
     inner: redb::Database,
@@ -94,7 +97,9 @@ impl Database {
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
-            transaction.open_table(BESIDE)?;
+            for table in [BESIDE, SERIALS, KEPT] {
+                transaction.open_table(table)?;
+            }
             let mut meta = transaction.open_table(META)?;
             let found = meta.get("form")?.map(|form| form.value());
             if found.is_none() {
@@ -172,7 +177,7 @@ impl Database {
         Ok(())
     }
 
-    fn entries(&self, table: Table, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+    pub(crate) fn entries(&self, table: Table, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
         self.read_with(table, |table| {
             let mut entries = Vec::new();
             for entry in table.range(prefix..)? {
@@ -195,7 +200,7 @@ impl Database {
         attempt().map_err(|error| DatabaseError::Read(Box::new(error)))
     }
 
-    fn write_with<T>(
+    pub(crate) fn write_with<T>(
         &self,
         write: impl FnOnce(&redb::WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {

@@ -6,8 +6,10 @@
 pub mod database;
 pub mod folder;
 pub mod home;
+pub mod memory;
 mod parallel;
 pub mod watch;
 
 pub use database::{Database, DatabaseError, Record};
 pub use home::{FolderError, Home, RefusedFile, Update};
+pub use memory::Memory;
