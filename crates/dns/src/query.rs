@@ -241,7 +241,7 @@ fn decide<'a>(
             };
             let step = Step { authority, name: &request.name, at: QUESTION, qtype, before: &[] };
             if let Some(alias) = step.answer(response, reply)? {
-                chase(index, &request.name, alias, qtype, response, reply)?;
+                chase(index, authority.zone, &request.name, alias, qtype, response, reply)?;
             }
         }
     }
@@ -494,10 +494,12 @@ impl<'a> Step<'a, '_> {
     }
 }
 
-/// Follows aliases as long as they lead to names of ours, but to none twice.
+/// Follows aliases as long as they stay in the zone that was asked, but to no name twice. Resolvers do not believe what a
+/// server says beside that zone (RFC 5452 6), and ask again; it would only be a larger answer.
 #[cold]
 fn chase<'a>(
     index: &'a Index,
+    zone: &Arc<Zone>,
     asked: &QueryName,
     first: Alias<'a>,
     qtype: Rtype,
@@ -512,7 +514,8 @@ fn chase<'a>(
         if before.into_iter().any(|name| name.as_wire() == alias.target.as_wire()) {
             return Ok(());
         }
-        let Some(authority) = authority_for(index, &alias.target, qtype) else { return Ok(()) };
+        let authority = authority_for(index, &alias.target, qtype);
+        let Some(authority) = authority.filter(|authority| Arc::ptr_eq(authority.zone, zone)) else { return Ok(()) };
         let at = alias.at;
         let (before, rest) = chain.split_at_mut(links - 1);
         let name = &rest[0].insert(alias).target;

@@ -1,6 +1,8 @@
 //! kill -9 at any moment, and a folder that is broken when it comes back.
 
-use crate::server::{BASE, Fleet, cluster, nowhere};
+use model::serial::is_newer;
+
+use crate::server::{BASE, Fleet, Server, cluster, nowhere};
 
 #[test]
 fn the_last_good_state_survives_kill_9_and_a_broken_folder() {
@@ -31,4 +33,35 @@ fn the_last_good_state_survives_kill_9_and_a_broken_folder() {
         server.terminate();
         acknowledged = kept;
     }
+}
+
+fn serial(server: &Server) -> u32 {
+    server.resolve("fleet.example", "SOA")[0].split(' ').nth(2).unwrap().parse().unwrap()
+}
+
+#[test]
+fn serials_never_go_back() {
+    let fleet = Fleet::new(&[("base.yaml", BASE)]);
+    let (mut last, mut node) = (None, 0_u8);
+    for round in 0..5 {
+        let mut server = fleet.serve();
+        let first = serial(&server);
+        assert!(last.is_none_or(|last| is_newer(first, last)), "round {round}: {first} after {last:?}");
+        // A storm of changes, several in a second; the server is killed after having answered with one of the last.
+        let before = first;
+        for _ in 0..10 {
+            node += 1;
+            fleet.write("c1.yaml", &cluster("c1", nowhere(), node));
+        }
+        server.until("some of the storm", |server| is_newer(serial(server), before));
+        last = Some(serial(&server));
+        server.process.signal("KILL").unwrap();
+    }
+    // Ended in order, nothing is skipped: the same content has the same serial again.
+    let server = fleet.serve();
+    let settled = serial(&server);
+    server.terminate();
+    let server = fleet.serve();
+    assert_eq!(serial(&server), settled);
+    server.terminate();
 }

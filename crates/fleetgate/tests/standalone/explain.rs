@@ -115,7 +115,8 @@ fn names_are_told_with_the_object_that_each_record_comes_from() {
         assert_eq!(dns["records"], json!(records), "{name}");
     }
     let dns = &explain(&server, &["shop.resting.fleet.example"])["dns"];
-    let remark = "Cluster resting: NoReadyNode: no node is ready; *.resting.fleet.example has no node addresses";
+    let remark =
+        "Cluster resting: NoReadyNode: no node is ready; *.resting.fleet.example is withdrawn until that changes";
     assert_eq!((&dns["rcode"], &dns["remarks"]), (&json!("NXDOMAIN"), &json!([remark])));
     server.terminate();
 }

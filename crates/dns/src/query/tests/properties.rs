@@ -112,7 +112,7 @@ impl State {
     /// By the words of RFC 1034 4.3.2, RFC 4592 and RFC 6672 3.2, with nothing but a list of names.
     fn slow_lookup(&self, asked: &DnsName, qtype: &str) -> Answer {
         let (mut answers, mut seen, mut name) = (BTreeSet::new(), Vec::new(), asked.clone());
-        let none = BTreeSet::new;
+        let (none, mut home) = (BTreeSet::new, None);
         loop {
             let of_parent = |apex: &DnsName| {
                 let above = apex.parent().filter(|_| qtype == "DS" && *apex == name)?;
@@ -123,6 +123,10 @@ impl State {
                 return (head.to_owned(), [answers, none(), none()]);
             };
             let (apex, is_apex) = of_parent(&apex).map_or((apex, false), |parent| (parent, true));
+            // What lies in another zone is asked for there.
+            if *home.get_or_insert_with(|| apex.clone()) != apex {
+                return ("NOERROR aa".to_owned(), [answers, none(), none()]);
+            }
             let zone = &self.0[&apex];
             let all = || zone.iter().flatten();
             let of = |owner: &DnsName, kind: &str| -> Vec<&String> {
