@@ -53,7 +53,7 @@ pub(crate) async fn explain(
         }
         Wanted::ServerName(name) => json!({
             "asked": { "name": name.to_string(), "from": from },
-            "dns": names::to_json(name, &state.index.load(), &snapshot),
+            "dns": names::to_json(name, &state.index.load(), &snapshot, &state.recent),
         }),
     };
     answer["connection"] = connection::to_json(&connection, &question);

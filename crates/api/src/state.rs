@@ -11,6 +11,8 @@ use store::{Database, FolderError, RefusedFile};
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub index: Arc<ArcSwap<dns::Index>>,
+    /// The last DNS queries, as they were answered.
+    pub recent: dns::Recent,
     /// What the doors know; there once they are open.
     pub insight: OnceLock<Arc<gateway::Insight>>,
     /// Away while another process takes over.
@@ -36,7 +38,8 @@ impl State {
     ) -> Self {
         let database = ArcSwapOption::new(Some(database));
         let (insight, folder, ready) = (OnceLock::new(), ArcSwap::default(), AtomicBool::new(false));
-        Self { snapshot, index, insight, database, folder, registry, ready }
+        let recent = dns::Recent::default();
+        Self { snapshot, index, recent, insight, database, folder, registry, ready }
     }
 
     /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.

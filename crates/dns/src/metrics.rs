@@ -193,10 +193,7 @@ struct Apex(Option<DnsName>);
 
 impl EncodeLabelValue for Transport {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        encoder.write_str(match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        })
+        encoder.write_str(self.as_str())
     }
 }
 

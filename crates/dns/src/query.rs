@@ -38,6 +38,14 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// What metrics and people call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+
     /// How large a response over it can get: room for one must be this large.
     pub(crate) const fn max_response(self) -> usize {
         match self {
@@ -68,6 +76,19 @@ pub enum Kind {
     NoName,
     /// Refused, malformed or failed.
     Error,
+}
+
+impl Kind {
+    /// For people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Answer => "answered",
+            Self::Referral => "referred to the servers of a delegated zone",
+            Self::NoData => "the name is there, the type is not",
+            Self::NoName => "there is no such name",
+            Self::Error => "refused or malformed",
+        }
+    }
 }
 
 /// What became of a query, for those who count, limit and watch.

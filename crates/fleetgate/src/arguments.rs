@@ -79,6 +79,15 @@ pub(crate) struct ServeOptions {
     /// Answer DNS on this address, UDP and TCP
     #[arg(long, value_name = "ADDR")]
     pub(crate) dns: Option<SocketAddr>,
+    /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
+    pub(crate) dns_rate_limit: u32,
+    /// What DNS tells of this server to who asks for it (NSID, id.server); nothing by default
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) dns_identity: Option<String>,
+    /// What DNS answers to version.bind; hidden by default
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) dns_version: Option<String>,
     /// Take connections with a PROXY v2 header that names the cluster by its id
     #[arg(long, value_name = "ADDR")]
     pub(crate) apiserver: Option<SocketAddr>,

@@ -152,6 +152,11 @@ fn dns(dns: &Value) -> Vec<String> {
         lines.push("the name exists and has no addresses".into());
     }
     lines.extend(list(&dns["remarks"]).map(text));
+    lines.extend(list(&dns["recent"]).map(|query| {
+        let field = |name| text(&query[name]);
+        let (at, client, transport) = (field("at"), field("client"), field("transport"));
+        format!("{at} {client} asked over {transport}: {} {}, {}", field("type"), field("rcode"), field("reason"))
+    }));
     lines
 }
 

@@ -130,7 +130,7 @@ impl Server {
         let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
             let index = Arc::clone(&published.index);
-            listeners.start(index, dns::Settings::default(), dns_metrics, dns::Recent::default())
+            listeners.start(index, dns_settings(options), dns_metrics, state.recent.clone())
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
@@ -239,6 +239,18 @@ fn inherit(options: &ServeOptions) -> anyhow::Result<Inheritance> {
         tracing::info!("nobody serves from {}: nothing to take over", data.display());
     }
     Ok(inheritance)
+}
+
+fn dns_settings(options: &ServeOptions) -> dns::Settings {
+    let per_second = options.dns_rate_limit;
+    let mut settings = dns::Settings::default().with_rate_limit(dns::RateLimit { per_second, ..Default::default() });
+    if let Some(identity) = &options.dns_identity {
+        settings = settings.with_identity(identity);
+    }
+    if let Some(version) = &options.dns_version {
+        settings = settings.with_version(version);
+    }
+    settings
 }
 
 /// Within a tokio runtime.

@@ -7,10 +7,13 @@ use domain::base::{Message, ParsedName};
 use domain::rdata::AllRecordData;
 use model::identity::Kind;
 use model::snapshot::{Condition, Detail, ZonePart};
-use model::{DnsName, ObjectRef, Snapshot};
+use model::{DnsName, ObjectRef, Snapshot, Timestamp};
 use serde_json::{Value, json};
 
-pub(super) fn to_json(name: &DnsName, index: &dns::Index, snapshot: &Snapshot) -> Value {
+/// How many of the last queries for a name are shown.
+const RECENT: usize = 10;
+
+pub(super) fn to_json(name: &DnsName, index: &dns::Index, snapshot: &Snapshot, recent: &dns::Recent) -> Value {
     let Answer { rcode, zone, mut records } = ask(index, name, Rtype::A);
     for record in ask(index, name, Rtype::AAAA).records {
         // An alias is part of both answers.
@@ -37,7 +40,25 @@ pub(super) fn to_json(name: &DnsName, index: &dns::Index, snapshot: &Snapshot) -
         "apex": zone.map(|apex| apex.to_string()),
         "records": records,
         "remarks": remarks(name, snapshot),
+        "recent": recently_asked(name, recent),
     })
+}
+
+/// Who asked for this very name of late, and what they were told; under load only a sample is kept.
+fn recently_asked(name: &DnsName, recent: &dns::Recent) -> Vec<Value> {
+    let queries = recent.queries().into_iter().filter(|query| query.name == *name);
+    let told = queries.take(RECENT).map(|query| {
+        json!({
+            "at": Timestamp::from_unix(query.at).to_string(),
+            "client": query.client.to_string(),
+            "transport": query.transport.as_str(),
+            "type": query.qtype.to_string(),
+            "rcode": query.rcode.to_string(),
+            "reason": query.kind.as_str(),
+            "truncated": query.truncated,
+        })
+    });
+    told.collect()
 }
 
 #[derive(Debug, Default)]

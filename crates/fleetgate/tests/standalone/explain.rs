@@ -118,6 +118,12 @@ fn names_are_told_with_the_object_that_each_record_comes_from() {
     let remark =
         "Cluster resting: NoReadyNode: no node is ready; *.resting.fleet.example is withdrawn until that changes";
     assert_eq!((&dns["rcode"], &dns["remarks"]), (&json!("NXDOMAIN"), &json!([remark])));
+
+    // Who asked of late, and what they were told.
+    server.dig(&["shop.resting.fleet.example", "TXT"]);
+    let recent = &explain(&server, &["shop.resting.fleet.example"])["dns"]["recent"][0];
+    let told = ["client", "transport", "type", "rcode", "reason"].map(|field| recent[field].clone());
+    assert_eq!(json!(told), json!(["127.0.0.1", "udp", "TXT", "NXDOMAIN", "there is no such name"]));
     server.terminate();
 }
 
