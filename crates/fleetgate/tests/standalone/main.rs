@@ -10,3 +10,4 @@ mod hand_over;
 mod live_changes;
 mod refusals;
 mod server;
+mod zones;
