@@ -18,8 +18,11 @@ pub(crate) use soa::SoaRecord;
 /// All zones. [`Index::apply`] makes the next one; the cost follows the changes, not the fleet.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
-    /// By apex, from the root of the name space.
+    /// By apex, whose whole wire form is one label here: most servers have zones of one depth, and find the zone of a
+    /// name at once.
     zones: Tree<Option<Arc<Zone>>>,
+    /// A bit for each number of labels that an apex has.
+    depths: u128,
 }
 
 impl Value for Option<Arc<Zone>> {
@@ -35,9 +38,13 @@ impl Index {
         let mut next = self.clone();
         for change in &changes.zones {
             match change {
-                ZoneChange::Withdraw { apex } => next.zones.set(path(apex), None),
+                ZoneChange::Withdraw { apex } => next.zones.set([apex.as_wire()], None),
                 ZoneChange::Serve { apex, soa, file } => next.serve(apex, soa, file.as_ref()),
             }
+        }
+        if !changes.zones.is_empty() {
+            let depths = next.zones().map(|zone| 1 << zone.apex.labels().count());
+            next.depths = depths.fold(0, |all, depth: u128| all | depth);
         }
         // Steps come zone by zone: each zone is copied once, not once for each of its names.
         for names in changes.names.chunk_by(|left, right| left.apex == right.apex) {
@@ -53,22 +60,17 @@ impl Index {
 
     /// The same among those with at least `below` labels of the name below them.
     pub(crate) fn zone_above(&self, name: &QueryName, below: usize) -> Option<(&Arc<Zone>, usize)> {
-        let mut node = NodeId::ROOT;
-        let mut left = name.label_count();
-        let mut deepest = None;
-        loop {
-            if let Some(zone) = &self.zones.node(node).value {
-                deepest = Some((zone, left));
+        let labels = name.label_count();
+        // Those that the name is too short for are left out; a name has 127 labels at most.
+        let mut depths = self.depths & (u128::MAX >> (127 - labels.checked_sub(below)?));
+        while depths != 0 {
+            let depth = 127 - depths.leading_zeros() as usize;
+            if let Some(zone) = self.zone(name.without(labels - depth)) {
+                return Some((zone, labels - depth));
             }
-            if left <= below {
-                return deepest;
-            }
-            match self.zones.child(node, name.label(left - 1)) {
-                Some(child) => node = child,
-                None => return deepest,
-            }
-            left -= 1;
+            depths ^= 1 << depth;
         }
+        None
     }
 
     /// Every zone, in no order.
@@ -76,12 +78,14 @@ impl Index {
         self.zones.values().filter_map(|(_, zone)| zone.as_ref())
     }
 
-    fn zone(&self, apex: &DnsName) -> Option<&Arc<Zone>> {
-        self.zones.node(self.zones.at(path(apex))?).value.as_ref()
+    /// By its apex in wire form.
+    fn zone(&self, apex: &[u8]) -> Option<&Arc<Zone>> {
+        let (_, node) = self.zones.child(NodeId::ROOT, self.zones.node(NodeId::ROOT), apex)?;
+        node.value.as_ref()
     }
 
     fn serve(&mut self, apex: &DnsName, soa: &Soa, file: Option<&Arc<ZoneFile>>) {
-        let zone = match self.zone(apex) {
+        let zone = match self.zone(apex.as_wire()) {
             Some(zone) if same_file(zone.file.as_ref(), file) => {
                 Zone { soa: SoaRecord::new(apex, soa), ..Zone::clone(zone) }
             }
@@ -99,11 +103,11 @@ impl Index {
                 counters: Arc::default(),
             },
         };
-        self.zones.set(path(apex), Some(Arc::new(zone)));
+        self.zones.set([apex.as_wire()], Some(Arc::new(zone)));
     }
 
     fn set_names(&mut self, apex: &DnsName, changes: &[NameChange]) {
-        let Some(zone) = self.zone(apex) else { return };
+        let Some(zone) = self.zone(apex.as_wire()) else { return };
         let mut zone = Zone::clone(zone);
         let depth = apex.labels().count();
         for change in changes.iter().filter(|change| change.name.is_at_or_under(apex)) {
@@ -115,7 +119,7 @@ impl Index {
             }
             zone.names.set(path, sets);
         }
-        self.zones.set(path(apex), Some(Arc::new(zone)));
+        self.zones.set([apex.as_wire()], Some(Arc::new(zone)));
     }
 }
 

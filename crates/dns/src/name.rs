@@ -16,10 +16,24 @@ pub(crate) struct QueryName {
 }
 
 impl QueryName {
+    /// The root; to be read into.
+    pub(crate) fn root() -> Self {
+        Self { octets: [0; MAX_NAME], length: 1, starts: [0; MAX_LABELS + 1], labels: 0 }
+    }
+
     /// Reads an uncompressed name at the beginning of `wire`.
     pub(crate) fn read(wire: &[u8]) -> Option<Self> {
-        let mut name = Self { octets: [0; MAX_NAME], length: 0, starts: [0; MAX_LABELS + 1], labels: 0 };
-        let mut at = 0;
+        let mut name = Self::root();
+        name.read_again(wire).then_some(name)
+    }
+
+    /// The same in place, where copying 400 octets would count. A name that could not be read holds nothing of use.
+    pub(crate) fn read_again(&mut self, wire: &[u8]) -> bool {
+        self.try_read(wire).is_some()
+    }
+
+    fn try_read(&mut self, wire: &[u8]) -> Option<()> {
+        let (mut at, mut labels) = (0, 0);
         loop {
             let length = usize::from(*wire.get(at)?);
             // Pointers are longer, too: nothing that stands before a question can be pointed to.
@@ -29,19 +43,20 @@ impl QueryName {
             // Checked to be below 255.
             #[allow(clippy::cast_possible_truncation)]
             let place = at as u8;
-            *name.starts.get_mut(usize::from(name.labels))? = place;
+            *self.starts.get_mut(usize::from(labels))? = place;
             if length == 0 {
                 break;
             }
-            name.labels += 1;
+            labels += 1;
             at += 1 + length;
         }
-        let octets = name.octets.get_mut(..=at)?;
+        let octets = self.octets.get_mut(..=at)?;
         octets.copy_from_slice(wire.get(..=at)?);
         // Lengths are below every letter, so that the whole name can be made lower-case at once.
         octets.make_ascii_lowercase();
-        name.length = u8::try_from(at + 1).ok()?;
-        Some(name)
+        self.length = u8::try_from(at + 1).ok()?;
+        self.labels = labels;
+        Some(())
     }
 
     pub(crate) fn as_wire(&self) -> &[u8] {

@@ -128,12 +128,13 @@ pub(crate) fn answer_into<'a>(
     if header.opcode() != 0 {
         return unread(OptRcode::NOTIMP, out);
     }
-    let Ok(request) = Request::read(header, octets) else {
+    let mut name = QueryName::root();
+    let Ok(request) = Request::read(header, octets, &mut name) else {
         return unread(OptRcode::FORMERR, out);
     };
     let edns = request.edns.as_ref();
     let extras = Extras::of(edns, settings, client);
-    let authority = authority_for(index, &request.name, request.qtype);
+    let authority = authority_for(index, request.name, request.qtype);
     let limit = match (client.transport, edns) {
         (Transport::Udp, None) => SMALL_UDP.into(),
         (Transport::Udp, Some(edns)) => edns.payload_size.clamp(SMALL_UDP, PAYLOAD_SIZE).into(),
@@ -169,7 +170,8 @@ pub(crate) fn answer_into<'a>(
 /// were answered before.
 pub(crate) fn put_off(settings: &Settings, client: &Client, octets: &[u8], out: &mut [u8]) -> usize {
     let Some(header) = Header::read(octets) else { return 0 };
-    let Ok(request) = Request::read(header, octets) else {
+    let mut name = QueryName::root();
+    let Ok(request) = Request::read(header, octets, &mut name) else {
         return response::write_header_only(out, header, OptRcode::FORMERR);
     };
     let extras = Extras::of(request.edns.as_ref(), settings, client);
@@ -239,9 +241,9 @@ fn decide<'a>(
                 *reply = Reply { extended: Some(NOT_AUTHORITATIVE), ..no(OptRcode::REFUSED) };
                 return Ok(());
             };
-            let step = Step { authority, name: &request.name, at: QUESTION, qtype, before: &[] };
+            let step = Step { authority, name: request.name, at: QUESTION, qtype, before: &[] };
             if let Some(alias) = step.answer(response, reply)? {
-                chase(index, &request.name, alias, qtype, response, reply)?;
+                chase(index, request.name, alias, qtype, response, reply)?;
             }
         }
     }
@@ -332,8 +334,8 @@ impl<'a> Step<'a, '_> {
     fn locate(&self) -> Found<'a> {
         let names = &self.zone().names;
         let (mut id, mut left) = (NodeId::ROOT, self.authority.below);
+        let mut node = names.node(id);
         loop {
-            let node = names.node(id);
             let types = node.value.types();
             if types.has_any(Types::CUT_OR_DNAME) {
                 // What is asked of the parent's side of a cut is answered there: RFC 4035 3.1.4.1.
@@ -348,8 +350,8 @@ impl<'a> Step<'a, '_> {
             if left == 0 {
                 return Found::Name(node);
             }
-            match names.child(id, self.name.label(left - 1)) {
-                Some(child) => id = child,
+            match names.child(id, node, self.name.label(left - 1)) {
+                Some(child) => (id, node) = child,
                 None if self.authority.is_apex_below => return Found::Apex,
                 None => return node.star().map_or(Found::Nothing, |star| Found::Name(names.node(star))),
             }

@@ -1,8 +1,8 @@
 //! The last queries and what became of them, for those who look for a reason.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use domain::base::iana::{OptRcode, Rtype};
@@ -43,7 +43,7 @@ impl Recent {
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut queries: Vec<RecentQuery> = rings
             .iter()
-            .flat_map(|ring| ring.lock().unwrap_or_else(PoisonError::into_inner).0.clone())
+            .flat_map(|ring| ring.lock().unwrap_or_else(PoisonError::into_inner).all.clone())
             .filter_map(|entry| entry.told())
             .collect();
         queries.sort_by_key(|query| std::cmp::Reverse(query.at));
@@ -52,9 +52,9 @@ impl Recent {
 
     /// Room for the queries of one more thread.
     pub(crate) fn ring(&self) -> Ring {
-        let entries = Arc::new(Mutex::new(Entries(Vec::with_capacity(PER_RING))));
+        let entries = Arc::new(Mutex::new(Entries { all: vec![Entry::UNUSED; PER_RING].into(), next: 0 }));
         self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&entries));
-        Ring { entries, next: 0 }
+        Ring { entries }
     }
 }
 
@@ -67,10 +67,13 @@ impl fmt::Debug for Recent {
 /// What one thread writes.
 pub(crate) struct Ring {
     entries: Arc<Mutex<Entries>>,
-    next: usize,
 }
 
-struct Entries(Vec<Entry>);
+/// Always of the same length; those that were not used yet have no name.
+struct Entries {
+    all: Box<[Entry]>,
+    next: usize,
+}
 
 #[derive(Clone)]
 struct Entry {
@@ -81,54 +84,72 @@ struct Entry {
     truncated: bool,
     rcode: OptRcode,
     qtype: Rtype,
-    /// A reference more to what the index holds.
-    zone: Option<DnsName>,
     length: u8,
+    /// How long the zone's apex is, with which the name ends; 0 outside of every zone.
+    apex: u8,
     name: [u8; MAX_NAME],
 }
 
+/// The ring, for as long as a batch of queries is answered.
+pub(crate) struct Writing<'a>(Option<MutexGuard<'a, Entries>>);
+
 impl Ring {
-    /// Whoever reads at this moment has it for some microseconds; then this query is not kept rather than held up.
+    /// Whoever reads at this moment has it for some microseconds; then this batch is not kept rather than held up.
+    pub(crate) fn open(&self) -> Writing<'_> {
+        Writing(self.entries.try_lock().ok())
+    }
+}
+
+impl Writing<'_> {
+    /// Writes in place: this is done for every query of a quiet server.
     pub(crate) fn push(&mut self, at: Duration, client: &Client, request: &[u8], outcome: &Outcome<'_>) {
+        let Some(entries) = &mut self.0 else { return };
         let Some((length, qtype)) = outcome.question else { return };
-        let Some(name) = request.get(HEADER..HEADER + length) else { return };
-        let Ok(mut entries) = self.entries.try_lock() else { return };
-        let mut entry = Entry {
-            at,
-            client: client.address,
-            transport: client.transport,
-            kind: outcome.kind,
-            truncated: outcome.truncated,
-            rcode: outcome.rcode,
-            qtype,
-            zone: outcome.apex().cloned(),
-            length: u8::try_from(length).unwrap_or_default(),
-            name: [0; MAX_NAME],
+        let next = entries.next;
+        entries.next = (next + 1) % PER_RING;
+        let Some(entry) = entries.all.get_mut(next) else { return };
+        let (Some(place), Some(name)) = (entry.name.get_mut(..length), request.get(HEADER..HEADER + length)) else {
+            return;
         };
-        if let Some(place) = entry.name.get_mut(..length) {
-            place.copy_from_slice(name);
-        }
-        if let Some(place) = entries.0.get_mut(self.next) {
-            *place = entry;
-        } else {
-            // It has room for all from the start.
-            entries.0.push(entry);
-        }
-        self.next = (self.next + 1) % PER_RING;
+        place.copy_from_slice(name);
+        entry.length = u8::try_from(length).unwrap_or_default();
+        entry.apex = outcome.apex().and_then(|apex| u8::try_from(apex.as_wire().len()).ok()).unwrap_or_default();
+        entry.at = at;
+        entry.client = client.address;
+        entry.transport = client.transport;
+        entry.kind = outcome.kind;
+        entry.truncated = outcome.truncated;
+        entry.rcode = outcome.rcode;
+        entry.qtype = qtype;
     }
 }
 
 impl Entry {
+    const UNUSED: Self = Self {
+        at: Duration::ZERO,
+        client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        transport: Transport::Udp,
+        kind: Kind::Error,
+        truncated: false,
+        rcode: OptRcode::NOERROR,
+        qtype: Rtype::ANY,
+        length: 0,
+        apex: 0,
+        name: [0; MAX_NAME],
+    };
+
     fn told(&self) -> Option<RecentQuery> {
+        let name = self.name.get(..usize::from(self.length))?;
+        let apex = name.len().checked_sub(self.apex.into()).and_then(|front| name.get(front..))?;
         Some(RecentQuery {
             at: self.at,
             client: self.client,
             transport: self.transport,
-            name: DnsName::from_wire(self.name.get(..usize::from(self.length))?).ok()?,
+            name: DnsName::from_wire(name).ok()?,
             qtype: self.qtype,
             rcode: self.rcode,
             kind: self.kind,
-            zone: self.zone.clone(),
+            zone: DnsName::from_wire(apex).ok(),
             truncated: self.truncated,
         })
     }
@@ -145,7 +166,7 @@ mod tests {
     #[test]
     fn the_last_queries_are_kept_and_the_newest_comes_first() {
         let recent = Recent::default();
-        let mut rings = [recent.ring(), recent.ring()];
+        let rings = [recent.ring(), recent.ring()];
         let client = Client { address: IpAddr::from([192, 0, 2, 1]), transport: Transport::Udp, now: 0 };
         let request = b"\0\0\0\0\0\x01\0\0\0\0\0\0\x01A\x04test\0\0\x01\0\x01";
         for number in 0..3000 {
@@ -157,7 +178,7 @@ mod tests {
                 question: Some((8, Rtype::A)),
                 zone: None,
             };
-            rings[number % 2].push(Duration::from_millis(number as u64), &client, request, &outcome);
+            rings[number % 2].open().push(Duration::from_millis(number as u64), &client, request, &outcome);
         }
         let queries = recent.queries();
         assert_eq!(queries.len(), 2 * PER_RING);

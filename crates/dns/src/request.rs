@@ -22,7 +22,7 @@ pub(crate) struct Request<'a> {
     /// As asked: its letters go back in the case they came in, which resolvers check against forgeries.
     pub(crate) question: &'a [u8],
     /// The same name as a key.
-    pub(crate) name: QueryName,
+    pub(crate) name: &'a QueryName,
     pub(crate) qtype: Rtype,
     pub(crate) qclass: Class,
     pub(crate) edns: Option<Edns<'a>>,
@@ -64,14 +64,17 @@ impl Header {
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn read(header: Header, octets: &'a [u8]) -> Result<Self, Malformed> {
+    /// `name` is where the name goes.
+    pub(crate) fn read(header: Header, octets: &'a [u8], name: &'a mut QueryName) -> Result<Self, Malformed> {
         let [questions, answers, authorities, additionals] = header.counts;
         // RFC 9619 4: exactly one.
         if questions != 1 {
             return Err(Malformed);
         }
         let body = octets.get(HEADER..).ok_or(Malformed)?;
-        let name = QueryName::read(body).ok_or(Malformed)?;
+        if !name.read_again(body) {
+            return Err(Malformed);
+        }
         let end = name.as_wire().len() + 4;
         let (question, mut rest) = body.split_at_checked(end).ok_or(Malformed)?;
         let [.., t0, t1, c0, c1] = *question else { return Err(Malformed) };

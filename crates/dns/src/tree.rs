@@ -8,7 +8,7 @@ mod label;
 
 use std::hash::{BuildHasher as _, Hasher as _};
 
-use foldhash::quality::RandomState;
+use foldhash::fast::RandomState;
 
 use crate::pages::Pages;
 use label::Label;
@@ -108,17 +108,17 @@ impl<V: Value> Tree<V> {
     }
 
     /// `label` is in lower case. A `*` is a label like any other here (RFC 4592 2.1.1); it stands for others only where
-    /// a query says so.
-    pub(crate) fn child(&self, parent: NodeId, label: &[u8]) -> Option<NodeId> {
-        if self.node(parent).children == 0 {
+    /// a query says so. `node` is the parent's, which whoever walks down has at hand.
+    pub(crate) fn child(&self, parent: NodeId, node: &Node<V>, label: &[u8]) -> Option<(NodeId, &Node<V>)> {
+        if node.children == 0 {
             return None;
         }
-        self.find(parent, label, self.hash(parent, label)).map(|(_, child)| child)
+        self.find(parent, label, self.hash(parent, label)).map(|(_, id, node)| (id, node))
     }
 
     /// The node at the end of `path`, whose first label is the one nearest to the root.
     pub(crate) fn at<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
-        path.into_iter().try_fold(NodeId::ROOT, |parent, label| self.child(parent, label))
+        path.into_iter().try_fold(NodeId::ROOT, |parent, label| self.child_of(parent, label))
     }
 
     /// Sets what stands at `path`; nothing removes it, and every node that is not needed any more.
@@ -132,7 +132,7 @@ impl<V: Value> Tree<V> {
         }
         let mut node = NodeId::ROOT;
         for label in path {
-            node = self.child(node, label).unwrap_or_else(|| self.add(node, label));
+            node = self.child_of(node, label).unwrap_or_else(|| self.add(node, label));
         }
         self.nodes.get_mut(node.at()).value = value;
     }
@@ -152,6 +152,10 @@ impl<V: Value> Tree<V> {
         })
     }
 
+    fn child_of(&self, parent: NodeId, label: &[u8]) -> Option<NodeId> {
+        self.child(parent, self.node(parent), label).map(|(child, _)| child)
+    }
+
     fn hash(&self, parent: NodeId, label: &[u8]) -> u32 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write_u32(parent.0);
@@ -166,15 +170,15 @@ impl<V: Value> Tree<V> {
         self.slots.get(at).copied().unwrap_or_default()
     }
 
-    /// The child and its slot.
-    fn find(&self, parent: NodeId, label: &[u8], hash: u32) -> Option<(usize, NodeId)> {
+    /// The child, with its slot.
+    fn find(&self, parent: NodeId, label: &[u8], hash: u32) -> Option<(usize, NodeId, &Node<V>)> {
         let mut at = hash as usize & self.mask;
         loop {
             let (found, child) = unpack(self.slot(at))?;
             if found == hash {
                 let node = self.node(child);
                 if node.parent == parent && node.label.as_octets() == label {
-                    return Some((at, child));
+                    return Some((at, child, node));
                 }
             }
             at = (at + 1) & self.mask;
@@ -236,7 +240,7 @@ impl<V: Value> Tree<V> {
             let node = self.node(id);
             let (parent, label) = (node.parent, node.label.clone());
             let hash = self.hash(parent, label.as_octets());
-            if let Some((slot, _)) = self.find(parent, label.as_octets(), hash) {
+            if let Some((slot, ..)) = self.find(parent, label.as_octets(), hash) {
                 self.vacate(slot);
             }
             *self.nodes.get_mut(id.at()) = Node { parent: self.free, ..Node::default() };

@@ -12,24 +12,28 @@ use crate::query::Transport;
 
 /// How many datagrams one call takes: with as many the cost of the call is gone, and all buffers stay in the cache.
 const BATCH: u32 = 64;
-/// A question with its OPT stays far below; what is longer is cut by the kernel and then malformed. Not a multiple of
-/// 4096: the beginnings of all buffers would compete for the same few lines of the cache.
-const REQUEST: usize = 4096 + 64;
-/// The same for responses.
-const RESPONSE: usize = Transport::Udp.max_response() + 112;
+/// A question with its OPT stays far below; what is longer is cut by the kernel and then malformed.
+const REQUEST: usize = 4096;
+const RESPONSE: usize = 1344;
 /// One control message with an address and the number of an interface.
 const CONTROL: usize = 64;
 
-const _: () = assert!(REQUEST / 64 % 2 == 1 && RESPONSE / 64 % 2 == 1);
+// An odd number of cache lines from one buffer to the next: else the beginnings of all, which is all that is mostly
+// used, would compete for the same few places in the cache.
+const _: () = assert!(size_of::<Buffers>() / 64 % 2 == 1 && RESPONSE >= Transport::Udp.max_response());
 
-/// What one datagram needs. The kernel writes into it through the pointers in [`Batch::incoming`].
 #[repr(C, align(64))]
-struct Slot {
+struct Buffers {
     request: [u8; REQUEST],
     response: [u8; RESPONSE],
-    control: Control,
+}
+
+/// What else one datagram needs. The kernel writes into both through the pointers in [`Batch::incoming`].
+struct Slot {
     peer: libc::sockaddr_in6,
     into: libc::iovec,
+    from: libc::iovec,
+    control: Control,
 }
 
 #[derive(Clone, Copy)]
@@ -39,10 +43,10 @@ struct Control([u8; CONTROL]);
 pub(super) struct Batch {
     /// Never touched while a call of the kernel uses them.
     slots: Box<[UnsafeCell<Slot>]>,
+    buffers: Box<[UnsafeCell<Buffers>]>,
     /// Each points into the slot of its number.
     incoming: Box<[libc::mmsghdr]>,
     outgoing: Box<[libc::mmsghdr]>,
-    vectors: Box<[UnsafeCell<libc::iovec>]>,
     received: usize,
     queued: usize,
     /// Requests come with the address that they were sent to, which their responses are to come from.
@@ -64,11 +68,12 @@ impl Batch {
         // SAFETY: it consists of numbers, arrays of numbers and pointers, for which zeros are values.
         let slots: Box<[UnsafeCell<Slot>]> = (0..BATCH).map(|_| unsafe { zeroed() }).collect();
         // SAFETY: as above.
-        let vectors = (0..BATCH).map(|_| unsafe { zeroed() }).collect();
+        let buffers: Box<[UnsafeCell<Buffers>]> = (0..BATCH).map(|_| unsafe { zeroed() }).collect();
         // SAFETY: as above.
         let outgoing = (0..BATCH).map(|_| unsafe { zeroed() }).collect();
-        let incoming = slots.iter().map(|slot| header_into(slot, with_addresses)).collect();
-        Self { slots, incoming, outgoing, vectors, received: 0, queued: 0, with_addresses }
+        let pairs = slots.iter().zip(&buffers);
+        let incoming = pairs.map(|(slot, buffers)| header_into(slot, buffers, with_addresses)).collect();
+        Self { slots, buffers, incoming, outgoing, received: 0, queued: 0, with_addresses }
     }
 
     /// Waits for at least one datagram.
@@ -91,26 +96,26 @@ impl Batch {
     /// The datagram of this number among those received; `None` where its sender has no address.
     pub(super) fn exchange(&mut self, number: usize) -> Option<Exchange<'_>> {
         let message = self.incoming[..self.received].get(number)?;
-        // SAFETY: no call of the kernel is under way, and the batch is borrowed for as long as the slot is.
-        let slot = unsafe { &mut *self.slots[number].get() };
+        // SAFETY: no call of the kernel is under way, and the batch is borrowed for as long as these are.
+        let (slot, buffers) = unsafe { (&*self.slots[number].get(), &mut *self.buffers[number].get()) };
         let peer = address_of(&slot.peer)?;
         let length = (message.msg_len as usize).min(REQUEST);
-        Some(Exchange { peer, request: &slot.request[..length], response: &mut slot.response })
+        Some(Exchange { peer, request: &buffers.request[..length], response: &mut buffers.response })
     }
 
     /// Has the response in this slot sent with the others.
     pub(super) fn queue(&mut self, number: usize, length: usize) {
         let received = &self.incoming[number].msg_hdr;
         let slot = self.slots[number].get();
-        let vector = self.vectors[self.queued].get();
-        // SAFETY: as in `exchange`; only places inside of the slot and the vector are computed and written.
-        unsafe {
-            let base = (&raw mut (*slot).response).cast();
-            vector.write(libc::iovec { iov_base: base, iov_len: length.min(RESPONSE) });
+        // SAFETY: as in `exchange`. The buffer's place is only computed.
+        let vector = unsafe {
+            let base = (&raw mut (*self.buffers[number].get()).response).cast();
+            (*slot).from = libc::iovec { iov_base: base, iov_len: length.min(RESPONSE) };
             if received.msg_controllen > 0 {
                 leave_interface_open(&mut (*slot).control);
             }
-        }
+            &raw mut (*slot).from
+        };
         let message = &mut self.outgoing[self.queued].msg_hdr;
         message.msg_name = received.msg_name;
         message.msg_namelen = received.msg_namelen;
@@ -147,12 +152,13 @@ impl Batch {
 #[allow(clippy::cast_possible_truncation)] // 28 octets.
 const PEER: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
-fn header_into(slot: &UnsafeCell<Slot>, with_addresses: bool) -> libc::mmsghdr {
+fn header_into(slot: &UnsafeCell<Slot>, buffers: &UnsafeCell<Buffers>, with_addresses: bool) -> libc::mmsghdr {
     let slot = slot.get();
     // SAFETY: zeros are a value of it; the pointers are made without reading what they lead to.
     unsafe {
         let mut message: libc::mmsghdr = zeroed();
-        (&raw mut (*slot).into).write(libc::iovec { iov_base: (&raw mut (*slot).request).cast(), iov_len: REQUEST });
+        let base = (&raw mut (*buffers.get()).request).cast();
+        (&raw mut (*slot).into).write(libc::iovec { iov_base: base, iov_len: REQUEST });
         message.msg_hdr.msg_name = (&raw mut (*slot).peer).cast();
         message.msg_hdr.msg_namelen = PEER;
         message.msg_hdr.msg_iov = &raw mut (*slot).into;

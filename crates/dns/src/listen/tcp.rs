@@ -67,7 +67,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(super) struct Server {
     shared: Shared,
     /// All connections write into one: there are few, and they write rarely.
-    ring: Arc<std::sync::Mutex<Ring>>,
+    ring: Arc<Ring>,
     places: Places,
     shutdown: CancellationToken,
     limits: Limits,
@@ -75,7 +75,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(shared: Shared, shutdown: CancellationToken, limits: Limits) -> Self {
-        let ring = Arc::new(std::sync::Mutex::new(shared.recent.ring()));
+        let ring = Arc::new(shared.recent.ring());
         let places = Places::new(limits.connections, limits.per_client);
         Self { shared, ring, places, shutdown, limits }
     }
@@ -150,10 +150,8 @@ impl Server {
             let answered = super::answer_one(&index, &self.shared.settings, &client, request, room);
             let outcome = answered.as_ref().map(|(_, outcome)| outcome);
             Tally::new(&self.shared.metrics, Transport::Tcp).count(outcome);
-            if let Some(outcome) = outcome
-                && let Ok(mut ring) = self.ring.lock()
-            {
-                ring.push(now, &client, request, outcome);
+            if let Some(outcome) = outcome {
+                self.ring.open().push(now, &client, request, outcome);
             }
             answered.is_some_and(|(length, _)| frame(&room[..length], framed))
         })

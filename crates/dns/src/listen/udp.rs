@@ -132,6 +132,7 @@ impl Worker {
     fn answer(&mut self, batch: &mut Batch, received: usize) {
         let shared = &self.shared;
         let index = shared.index.load();
+        let mut ring = self.ring.open();
         let mut tally = Tally::new(&shared.metrics, Transport::Udp);
         let now = unix_time();
         let elapsed = self.begun.elapsed();
@@ -144,7 +145,7 @@ impl Worker {
             tally.count(answered.as_ref().map(|(_, outcome)| outcome));
             let Some((length, outcome)) = answered else { continue };
             if number < RECENT_PER_BATCH {
-                self.ring.push(now, &client, request, &outcome);
+                ring.push(now, &client, request, &outcome);
             }
             if outcome.proven {
                 batch.queue(number, length);
