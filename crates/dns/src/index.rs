@@ -141,6 +141,9 @@ impl Zone {
     }
 
     pub(crate) fn set<'a>(&'a self, node: &'a Node<Sets>, rtype: u16) -> Option<Set<'a>> {
+        if let Some(set) = node.value.small() {
+            return (set.rtype == rtype).then_some(set);
+        }
         if !node.value.types().may_have(rtype) {
             return None;
         }
@@ -158,7 +161,7 @@ impl Zone {
     fn names_with(&self, file: Option<&Arc<ZoneFile>>) -> Tree<Sets> {
         let mut names = names_of(&self.apex, file);
         for (path, sets) in self.names.values() {
-            if matches!(sets, Sets::Planned { .. }) {
+            if sets.is_planned() {
                 names.set(path, sets.clone());
             }
         }

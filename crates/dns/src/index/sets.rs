@@ -9,7 +9,8 @@ use model::zone_file::{FileSet, ZoneFile};
 
 use crate::tree::Value;
 
-/// The sets of one name. The plan's are rendered here, those of a file are in the file, which all versions share.
+/// The sets of one name. One small set, which most names have, stands right here, where the lookup ends: two IPv4
+/// addresses fit. Otherwise the plan's are rendered beside, and those of a file are in the file, which all versions share.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Sets {
     /// An empty non-terminal.
@@ -26,7 +27,23 @@ pub(crate) enum Sets {
         first: u32,
         count: u32,
     },
+    SmallPlanned {
+        length: u8,
+        rtype: u16,
+        ttl: u32,
+        /// As in a [`FileSet`].
+        data: [u8; SMALL],
+    },
+    SmallInFile {
+        length: u8,
+        rtype: u16,
+        ttl: u32,
+        data: [u8; SMALL],
+    },
 }
+
+/// What the other variants leave room for.
+const SMALL: usize = 16;
 
 /// The records of one name and type.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +66,11 @@ impl Sets {
         if records.is_empty() {
             return Self::Nothing;
         }
+        if let [set] = records
+            && let Some((length, data)) = small(&data_of(&set.data).0)
+        {
+            return Self::SmallPlanned { length, rtype: rtype_of(&set.data), ttl: set.ttl, data };
+        }
         let mut types = Types::default();
         let mut octets = Vec::new();
         for set in records {
@@ -68,6 +90,12 @@ impl Sets {
         if sets.is_empty() {
             return Self::Nothing;
         }
+        let first = file.set(sets.start);
+        if sets.len() == 1
+            && let Some((length, data)) = small(first.data)
+        {
+            return Self::SmallInFile { length, rtype: first.rtype, ttl: first.ttl, data };
+        }
         let mut types = Types::default();
         sets.clone().for_each(|number| types.add(file.set(number).rtype));
         Self::InFile { types, first: sets.start, count: sets.end - sets.start }
@@ -77,20 +105,44 @@ impl Sets {
         match self {
             Self::Nothing => Types::default(),
             Self::Planned { types, .. } | Self::InFile { types, .. } => *types,
+            Self::SmallPlanned { rtype, .. } | Self::SmallInFile { rtype, .. } => Types::of(*rtype),
         }
+    }
+
+    pub(super) fn is_planned(&self) -> bool {
+        matches!(self, Self::Planned { .. } | Self::SmallPlanned { .. })
     }
 
     pub(super) fn iter<'a>(&'a self, file: Option<&'a ZoneFile>) -> impl Iterator<Item = Set<'a>> {
         let (mut planned, mut in_file): (&[u8], _) = match self {
-            Self::Nothing => (&[], 0..0),
             Self::Planned { octets, .. } => (octets, 0..0),
             Self::InFile { first, count, .. } => (&[], *first..first + count),
+            _ => (&[], 0..0),
         };
+        let mut here = self.small();
         std::iter::from_fn(move || match (file, in_file.next()) {
             (Some(file), Some(number)) => Some(Set::from(file.set(number))),
-            _ => Set::split_from(&mut planned),
+            _ => here.take().or_else(|| Set::split_from(&mut planned)),
         })
     }
+
+    /// The one small set of most names.
+    pub(super) fn small(&self) -> Option<Set<'_>> {
+        let (Self::SmallPlanned { length, rtype, ttl, data } | Self::SmallInFile { length, rtype, ttl, data }) = self
+        else {
+            return None;
+        };
+        let mut set = Set { rtype: *rtype, ttl: *ttl, count: 0, data: data.get(..usize::from(*length))? };
+        set.records().for_each(|_| set.count += 1);
+        Some(set)
+    }
+}
+
+/// The data of a set, where it is small.
+fn small(data: &[u8]) -> Option<(u8, [u8; SMALL])> {
+    let mut octets = [0; SMALL];
+    octets.get_mut(..data.len())?.copy_from_slice(data);
+    Some((u8::try_from(data.len()).ok()?, octets))
 }
 
 impl<'a> Set<'a> {

@@ -36,7 +36,7 @@ pub(super) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocke
     first.bind(&address.into())?;
     let first: UdpSocket = first.into();
     let address = first.local_addr()?;
-    SockRef::from(&first).set_reuse_port(true)?;
+    SockRef::from(&first).set_reuse_port(count > 1)?;
     let mut sockets = vec![first];
     for _ in 1..count {
         let socket = open(address)?;
