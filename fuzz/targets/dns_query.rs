@@ -1,9 +1,10 @@
 //! `dns::answer`: any request of a small fleet, over both transports.
 #![no_main]
 
+use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
-use dns::{Index, Outcome, Transport, answer};
+use dns::{Client, Index, Outcome, Settings, Transport};
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
 use domain::base::message::Message;
 use domain::base::name::{ParsedName, ToName};
@@ -51,6 +52,14 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     Index::default().apply(&records::changes(&fleet))
 });
 
+/// With an identity, so that whoever asks for it gets one.
+static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings::default().with_identity("fuzz").with_version("1"));
+
+fn answer(request: &[u8], transport: Transport, out: &mut Vec<u8>) -> Option<Outcome<'static>> {
+    let client = Client { address: Ipv4Addr::LOCALHOST.into(), transport, now: 1_700_000_000 };
+    dns::answer(&INDEX, &SETTINGS, &client, request, out)
+}
+
 fuzz_target!(|request: &[u8]| {
     let (udp, tcp) = (ask(request, Transport::Udp), ask(request, Transport::Tcp));
     let (Some((udp, over_udp)), Some((tcp, over_tcp))) = (udp, tcp) else {
@@ -59,7 +68,7 @@ fuzz_target!(|request: &[u8]| {
         return;
     };
     assert!(!over_tcp.truncated, "there is no larger transport to ask for");
-    assert_eq!((&over_udp.rcode, &over_udp.zone), (&over_tcp.rcode, &over_tcp.zone));
+    assert_eq!((over_udp.rcode, over_udp.apex()), (over_tcp.rcode, over_tcp.apex()));
     let limit = udp_limit(request);
     assert!(udp.len() <= limit, "{} bytes over UDP to who takes {limit}", udp.len());
     if over_udp.truncated {
@@ -71,9 +80,9 @@ fuzz_target!(|request: &[u8]| {
 });
 
 /// Asks, and checks what holds for every answer.
-fn ask(request: &[u8], transport: Transport) -> Option<(Vec<u8>, Outcome)> {
+fn ask(request: &[u8], transport: Transport) -> Option<(Vec<u8>, Outcome<'static>)> {
     let mut out = b"what was there before".to_vec();
-    let outcome = answer(&INDEX, request, transport, &mut out);
+    let outcome = answer(request, transport, &mut out);
     assert_eq!(outcome.is_none(), out.is_empty());
     let outcome = outcome?;
 
@@ -83,12 +92,12 @@ fn ask(request: &[u8], transport: Transport) -> Option<(Vec<u8>, Outcome)> {
     assert!(header.qr() && !header.ra() && !header.ad() && !header.cd() && !header.z());
     assert_eq!(header.tc(), outcome.truncated);
     assert_eq!(told.opt_rcode(), outcome.rcode);
-    assert_eq!(answer(&INDEX, &out, transport, &mut Vec::new()), None, "two servers would talk for ever");
+    assert!(answer(&out, transport, &mut Vec::new()).is_none(), "two servers would talk for ever");
 
     let sections = Sections::read(told);
     if matches!(header.rcode(), Rcode::FORMERR | Rcode::NOTIMP) {
-        assert_eq!(header.rcode() == Rcode::NOTIMP, question.opcode() != Opcode::QUERY);
-        assert_eq!(out.len(), 12, "only a header");
+        assert!(question.opcode() == Opcode::QUERY || header.rcode() == Rcode::NOTIMP);
+        assert!(sections.answer.is_empty() && sections.authority.is_empty(), "an error has no records");
     } else {
         check_answer(asked, told, &sections, &outcome);
     }
@@ -118,7 +127,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-fn check_answer(asked: &Message<[u8]>, told: &Message<[u8]>, sections: &Sections<'_>, outcome: &Outcome) {
+fn check_answer(asked: &Message<[u8]>, told: &Message<[u8]>, sections: &Sections<'_>, outcome: &Outcome<'_>) {
     let question = asked.sole_question().expect("no answer without a question");
     let repeated = told.sole_question().expect("the question comes back");
     // In the very letters that it was asked in: resolvers check that.
@@ -128,10 +137,13 @@ fn check_answer(asked: &Message<[u8]>, told: &Message<[u8]>, sections: &Sections
 
     let header = told.header();
     let no_records = sections.answer.is_empty() && sections.authority.is_empty();
-    if outcome.truncated || !matches!(outcome.rcode, OptRcode::NOERROR | OptRcode::NXDOMAIN) {
-        return assert!(no_records, "a part of a set is worse than none");
+    if !matches!(outcome.rcode, OptRcode::NOERROR | OptRcode::NXDOMAIN) {
+        return assert!(no_records, "an error has no records");
     }
-    assert!(outcome.zone.is_some() && !no_records);
+    if question.qclass() != Class::IN {
+        return;
+    }
+    assert!(outcome.apex().is_some() && (outcome.truncated || !no_records));
     // From alias to alias, and then what was asked for.
     let mut owner = question.qname().to_vec();
     for record in &sections.answer {
@@ -145,7 +157,7 @@ fn check_answer(asked: &Message<[u8]>, told: &Message<[u8]>, sections: &Sections
     let authority: Vec<Rtype> = sections.authority.iter().map(Record::rtype).collect();
     match authority[..] {
         // An answer; a "no"; a referral, which is not ours to vouch for unless an alias of ours led there.
-        [] => assert!(header.aa() && outcome.rcode == OptRcode::NOERROR),
+        [] => assert!(outcome.truncated || (header.aa() && outcome.rcode == OptRcode::NOERROR)),
         [Rtype::SOA] => assert!(header.aa()),
         _ => {
             assert!(authority.iter().all(|rtype| *rtype == Rtype::NS) && outcome.rcode == OptRcode::NOERROR);
@@ -154,7 +166,8 @@ fn check_answer(asked: &Message<[u8]>, told: &Message<[u8]>, sections: &Sections
     }
     let others = sections.additional.iter().map(Record::rtype).filter(|rtype| *rtype != Rtype::OPT);
     assert!(others.clone().all(|rtype| matches!(rtype, Rtype::A | Rtype::AAAA)));
-    assert!(others.count() == 0 || authority.contains(&Rtype::NS), "addresses are for referrals");
+    let names_hosts = matches!(question.qtype(), Rtype::NS | Rtype::MX | Rtype::SRV | Rtype::ANY);
+    assert!(others.count() == 0 || names_hosts || authority.contains(&Rtype::NS), "addresses of hosts that are named");
 }
 
 /// What the client takes, by the words of RFC 1035 4.2.1 and RFC 6891 6.2.3, and ours of 1232.
@@ -176,6 +189,6 @@ fn check_letters(request: &[u8], told: &[u8]) {
         }
     }
     let mut out = Vec::new();
-    answer(&INDEX, &shouted, Transport::Tcp, &mut out);
+    answer(&shouted, Transport::Tcp, &mut out);
     assert!(out.eq_ignore_ascii_case(told), "{shouted:?}");
 }
