@@ -1,6 +1,6 @@
 # Two commands are all there is to know: `make run` and `make test`.
 
-.PHONY: help run test check bench bench-plan bench-fleet bench-ingress bench-neighbours
+.PHONY: help run test check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-dns
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -18,7 +18,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --workspace --all-targets -- --deny warnings
 	testbed/cargo-deny --all-features check licenses bans sources
 
-bench: bench-plan bench-fleet bench-ingress bench-neighbours ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-dns ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -35,3 +35,8 @@ bench-ingress: ## The door by cluster id side by side with HAProxy and Envoy; ne
 bench-neighbours: ## What a tenant at ten times its limit costs its neighbour; needs two cores
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin neighbours
+
+bench-dns: ## DNS side by side with Knot, NSD, BIND and PowerDNS; needs two cores
+	-testbed/dns-peers knotd --version
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin dns
