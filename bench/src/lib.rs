@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod cores;
+pub mod dns;
 pub mod fleet;
 pub mod load;
 pub mod proxies;

@@ -16,6 +16,7 @@ pub struct Report {
     name: &'static str,
     machine: Machine,
     rows: Vec<Row>,
+    notes: Vec<String>,
 }
 
 pub struct Row {
@@ -66,11 +67,16 @@ struct Machine {
 
 impl Report {
     pub fn new(name: &'static str) -> Self {
-        Self { name, machine: Machine::this(), rows: Vec::new() }
+        Self { name, machine: Machine::this(), rows: Vec::new(), notes: Vec::new() }
     }
 
     pub fn add(&mut self, row: Row) {
         self.rows.push(row);
+    }
+
+    /// What must be known beside the table, above all what is not in it.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
     }
 
     /// Prints the table and writes the JSON file.
@@ -92,6 +98,7 @@ impl Report {
             "benchmark": self.name,
             "machine": {"cpu": cpu, "cores": cores, "kernel": kernel, "rustc": rustc, "loadAtEnd": load()},
             "rows": self.rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+            "notes": self.notes,
         })
     }
 }
@@ -118,7 +125,10 @@ impl fmt::Display for Report {
                 writeln!(f)?;
             }
         }
-        Ok(())
+        if !self.notes.is_empty() {
+            writeln!(f)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "- {note}"))
     }
 }
 

@@ -131,7 +131,7 @@ impl Connection {
 
 /// Free for UDP and TCP a moment ago. The server's own choice would be known from its log only once it is ready, and
 /// that is what is measured.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     let find = || {
         let udp = UdpSocket::bind(("127.0.0.1", 0))?;
         let address = udp.local_addr()?;

@@ -9,11 +9,12 @@ const WORTH_A_THREAD: usize = 64;
 
 /// The results in the order of the items.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let share = items.len().div_ceil(threads).max(WORTH_A_THREAD);
-    if items.len() <= share {
+    if items.len() <= WORTH_A_THREAD {
         return items.iter().map(work).collect();
     }
+    // Asked only here: the answer is read from files of the kernel's, and takes longer than a single document.
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = items.len().div_ceil(threads).max(WORTH_A_THREAD);
     let work = &work;
     thread::scope(|scope| {
         let shares = items.chunks(share).map(|share| scope.spawn(move || share.iter().map(work).collect::<Vec<R>>()));
