@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Context as _;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use anyhow::{Context as _, ensure};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 const PROXY: usize = 0;
 /// Of clients and control planes.
@@ -22,4 +22,13 @@ pub fn pinned_proxy(program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &PROXY.to_string()]).arg(program);
     command
+}
+
+/// From now on this thread runs when nobody else wants its core, and stops at once when somebody does: as if it had one
+/// elsewhere, as far as the others can tell.
+pub fn give_way() -> anyhow::Result<()> {
+    let thread = gettid().as_raw_nonzero().to_string();
+    let status = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).status();
+    ensure!(status.context("running chrt")?.success(), "chrt cannot make a thread give way");
+    Ok(())
 }

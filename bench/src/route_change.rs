@@ -54,27 +54,24 @@ impl Subject {
     /// Adds one cluster after the other to those that are there, under load.
     pub fn change(&mut self, clusters: &mut Clusters<'_>, count: u32, figures: &mut Figures) -> anyhow::Result<()> {
         let door = self.door();
-        let others = Headers::new((0..clusters.count).map(|number| Member(number).name()), door)?;
-        let ended = AtomicBool::new(false);
-        let outcomes = thread::scope(|scope| {
-            let source = Source { headers: &others, per_second: CONNECTIONS_PER_SECOND };
-            let load = scope.spawn(|| stream::run(door, &[source], || !ended.load(Ordering::Acquire)));
+        let others = &Headers::new((0..clusters.count).map(|number| Member(number).name()), door)?;
+        let ended = &AtomicBool::new(false);
+        let outcome = thread::scope(|scope| {
+            let source = Source { headers: others, per_second: CONNECTIONS_PER_SECOND, seed: 1 };
+            let load = scope.spawn(move || stream::run(door, &source, || !ended.load(Ordering::Acquire)));
             let changed = (0..count).try_for_each(|_| {
                 thread::sleep(SETTLE);
-                figures.resting.extend(load::resting(door, &others, 1)?);
+                figures.resting.extend(load::resting(door, others, 1)?);
                 clusters.count += 1;
                 figures.took.push(self.add_last(*clusters)?.as_secs_f64() * 1e3);
                 anyhow::Ok(())
             });
             thread::sleep(SETTLE);
             ended.store(true, Ordering::Release);
-            let outcomes = load.join().map_err(|_| anyhow::anyhow!("the load panicked"))?;
-            changed.and(outcomes)
+            changed.and(load.join().map_err(|_| anyhow::anyhow!("the load panicked"))?)
         })?;
-        for outcome in outcomes {
-            figures.connections += outcome.begun();
-            figures.lost += outcome.lost();
-        }
+        figures.connections += outcome.begun();
+        figures.lost += outcome.lost();
         Ok(())
     }
 
