@@ -44,3 +44,20 @@ impl Random {
         picked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_one_on_average_and_often_short() {
+        let mut random = Random::seeded(1);
+        let gaps: Vec<f64> = (0..10_000).map(|_| random.exponential()).collect();
+        let mean = gaps.iter().sum::<f64>() / 10_000.0;
+        assert!((0.97..1.03).contains(&mean), "{mean}");
+        assert!(gaps.iter().all(|gap| (0.0..40.0).contains(gap)));
+        // 1 - 1/e of them are shorter than their mean.
+        let short = gaps.iter().filter(|gap| **gap < 1.0).count();
+        assert!((6_100..6_550).contains(&short), "{short}");
+    }
+}

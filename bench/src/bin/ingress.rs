@@ -32,17 +32,17 @@ struct Arguments {
     /// Runs Envoy, and fetches it should it not be there
     #[arg(long, default_value = "testbed/envoy")]
     envoy: PathBuf,
-    /// How often each proxy has its turn
+    /// How often each proxy has its turn; 0 leaves this part out
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// How long a turn of new connections takes, in seconds
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How many clusters fleetgate learns of under load
+    /// How many clusters fleetgate learns of under load; 0 leaves this part out
     #[arg(long, default_value_t = 100)]
     changes: u32,
     /// How many HAProxy does, each by a reload
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     reloads: u32,
 }
 
@@ -59,15 +59,32 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     cores::pin_load()?;
     let haproxy = testbed::haproxy().context("HAProxy 2.9 or newer is needed: run testbed/install")?;
-
-    let folder = tempfile::tempdir()?;
     let backends: Vec<Backend> = (0..2).map(|_| Backend::start()).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
     let clusters = Clusters { count: CLUSTERS, backends: &addresses };
     let program = arguments.fleetgate.canonicalize().context("finding fleetgate; build it with --release")?;
-    let mut proxies = vec![fleetgate::start(&program, folder.path(), clusters)?];
+    let mut report = Report::new("ingress");
+    if arguments.rounds > 0 {
+        compare_proxies(&arguments, &program, haproxy.program(), clusters, &mut report)?;
+    }
+    if arguments.changes > 0 {
+        change_routes(&arguments, &program, haproxy.program(), clusters, &mut report)?;
+    }
+    report.finish()
+}
+
+/// All proxies on the same job, by turns.
+fn compare_proxies(
+    arguments: &Arguments,
+    program: &Path,
+    haproxy: &Path,
+    clusters: Clusters<'_>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut proxies = vec![fleetgate::start(program, folder.path(), clusters)?];
     for shape in [Shape::Map, Shape::Rules, Shape::Splice] {
-        proxies.push(haproxy::start(haproxy.program(), shape, folder.path(), clusters)?);
+        proxies.push(haproxy::start(haproxy, shape, folder.path(), clusters)?);
     }
     if has_envoy(&arguments.envoy) {
         proxies.push(envoy::start(&arguments.envoy, folder.path(), clusters)?);
@@ -93,11 +110,7 @@ fn main() -> anyhow::Result<()> {
         let headers = Headers::new((0..CLUSTERS).map(|number| Member(number).name()), proxy.door)?;
         figures.bytes_at_rest.push(rest(proxy, &headers)?);
     }
-    let mut report = Report::new("ingress");
-    report_proxies(&proxies, &figures, &mut report)?;
-    drop(proxies);
-    change_routes(&arguments, &program, haproxy.program(), clusters, &mut report)?;
-    report.finish()
+    report_proxies(&proxies, &figures, report)
 }
 
 /// Loud where it is not: a table without its rows must not look like one that nobody asked for.
