@@ -35,6 +35,10 @@ pub struct Home {
     database: Arc<Database>,
     watcher: Watcher,
     files: BTreeMap<PathBuf, FileState>,
+    /// Files that are refused, and why. Apart from all others, of which there are many more.
+    mistaken: BTreeMap<PathBuf, Vec<Mistake>>,
+    /// Files that are away, and since when.
+    missing: BTreeMap<PathBuf, Instant>,
     held: HashMap<ObjectRef, Held>,
     /// The manifests that name a file, by that file.
     named_by: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
@@ -53,8 +57,6 @@ pub struct Home {
 struct FileState {
     stamp: Option<Stamp>,
     objects: BTreeSet<ObjectRef>,
-    missing_since: Option<Instant>,
-    mistakes: Vec<Mistake>,
     /// The files that its documents name, as they were when it was last read.
     beside: Beside,
 }
@@ -123,6 +125,8 @@ impl Home {
             root,
             database,
             files: BTreeMap::new(),
+            mistaken: BTreeMap::new(),
+            missing: BTreeMap::new(),
             held: HashMap::new(),
             named_by: BTreeMap::new(),
             unsaved: BTreeMap::new(),
@@ -150,7 +154,7 @@ impl Home {
     pub fn next(&mut self, deadline: Option<Instant>) -> Option<Update> {
         loop {
             let now = Instant::now();
-            let absent = self.files.values().filter_map(|file| file.missing_since).map(|since| since + ABSENCE).min();
+            let absent = self.missing.values().map(|since| *since + ABSENCE).min();
             let until = [Some(now + PATROL), absent, deadline].into_iter().flatten().min().unwrap_or(now);
             let mut dirty = self.watcher.wait(until)?;
             let now = Instant::now();
@@ -229,8 +233,8 @@ impl Home {
     }
 
     fn refused(&self) -> Vec<RefusedFile> {
-        let refused = self.files.iter().filter(|(_, state)| !state.mistakes.is_empty());
-        refused.map(|(file, state)| RefusedFile { file: file.clone(), mistakes: state.mistakes.clone() }).collect()
+        let refused = self.mistaken.iter();
+        refused.map(|(file, mistakes)| RefusedFile { file: file.clone(), mistakes: mistakes.clone() }).collect()
     }
 
     /// * Reads what is dirty, decides what it means, keeps it, and says what changed.
@@ -272,9 +276,7 @@ impl Home {
             return None;
         }
         // What was refused because of another file may be right now, and what is away may be away long enough.
-        let pending =
-            self.files.iter().filter(|(_, state)| !state.mistakes.is_empty() || state.missing_since.is_some());
-        candidates.extend(pending.map(|(file, _)| file.clone()));
+        candidates.extend(self.mistaken.keys().chain(self.missing.keys()).cloned());
         // A file that it names and that is being written brings it back once that is whole.
         let unfinished = |state: &FileState| state.beside.keys().any(|file| self.watcher.is_being_written(file));
         candidates.retain(|file| !self.files.get(file).is_some_and(unfinished));
@@ -297,9 +299,9 @@ impl Home {
         let mut named = false;
         for (file, reading) in candidates.into_iter().zip(readings) {
             let Some(Reading { stamp, beside, entries }) = reading else {
-                if let Some(state) = self.files.get_mut(&file) {
-                    let missing_since = *state.missing_since.get_or_insert_with(Instant::now);
-                    state.mistakes.clear();
+                if self.files.contains_key(&file) {
+                    let missing_since = *self.missing.entry(file.clone()).or_insert_with(Instant::now);
+                    self.mistaken.remove(&file);
                     if missing_since.elapsed() >= ABSENCE {
                         gone.insert(file);
                     }
@@ -308,14 +310,14 @@ impl Home {
             };
             let state = self.files.entry(file.clone()).or_default();
             state.stamp = Some(stamp);
-            state.missing_since = None;
+            self.missing.remove(&file);
             if state.beside != beside {
                 named |= !state.beside.keys().eq(beside.keys());
                 state.beside = beside;
             }
             match entries {
                 Ok(entries) => _ = taken.insert(file, entries),
-                Err(mistakes) => refuse(&file, state, mistakes),
+                Err(mistakes) => self.refuse(file, mistakes),
             }
         }
         if named {
@@ -361,7 +363,7 @@ impl Home {
         }
         for (file, mistakes) in refused {
             taken.remove(&file);
-            refuse(&file, self.files.entry(file.clone()).or_default(), mistakes);
+            self.refuse(file, mistakes);
         }
     }
 
@@ -376,9 +378,19 @@ impl Home {
         let held = self.held.get(object).filter(|held| held.file != file && !gone.contains(&held.file))?;
         let stays = match taken.get(&held.file) {
             Some(entries) => entries.iter().any(|entry| entry.object == *object),
-            None => self.files[&held.file].missing_since.is_none(),
+            None => !self.missing.contains_key(&held.file),
         };
         stays.then_some((held.file.as_path(), held.line))
+    }
+
+    fn refuse(&mut self, file: PathBuf, mistakes: Vec<Mistake>) {
+        if self.mistaken.get(&file) != Some(&mistakes) {
+            for mistake in &mistakes {
+                let file = file.display();
+                tracing::error!(%file, line = mistake.line, column = mistake.column, "{file}:{mistake}; the last good state of this file keeps serving");
+            }
+        }
+        self.mistaken.insert(file, mistakes);
     }
 
     fn take(&mut self, taken: BTreeMap<PathBuf, Vec<Entry>>, changes: &mut Changes) {
@@ -386,8 +398,7 @@ impl Home {
         let mut before = Vec::new();
         for (file, entries) in taken {
             let state = self.files.entry(file.clone()).or_default();
-            if !state.mistakes.is_empty() {
-                state.mistakes.clear();
+            if self.mistaken.remove(&file).is_some() {
                 tracing::info!(file = %file.display(), "the file is in order again");
             }
             let objects = entries.iter().map(|entry| entry.object.clone()).collect();
@@ -439,6 +450,7 @@ impl Home {
 
     fn drop_gone(&mut self, gone: &BTreeSet<PathBuf>, changes: &mut Changes) {
         for file in gone {
+            self.missing.remove(file);
             let objects = self.files.remove(file).map(|state| state.objects).unwrap_or_default();
             for object in objects {
                 self.release(file, &object, changes);
@@ -569,16 +581,6 @@ struct News {
 struct Changes {
     facts: Vec<FactChange>,
     records: Vec<(ObjectRef, Option<Record>)>,
-}
-
-fn refuse(file: &Path, state: &mut FileState, mistakes: Vec<Mistake>) {
-    if state.mistakes != mistakes {
-        for mistake in &mistakes {
-            let file = file.display();
-            tracing::error!(%file, line = mistake.line, column = mistake.column, "{file}:{mistake}; the last good state of this file keeps serving");
-        }
-    }
-    state.mistakes = mistakes;
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
