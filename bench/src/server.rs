@@ -57,12 +57,7 @@ impl Server {
 
     /// A line of `/proc/PID/status` that counts memory, in megabytes of 10^6 octets.
     pub fn memory(&self, line: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).context("reading its status")?;
-        let value = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
-        let kibibytes: u32 = value
-            .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
-            .with_context(|| format!("its status has no {line}"))?;
-        Ok(f64::from(kibibytes) * 1024.0 / 1e6)
+        memory_of(self.process.id(), line)
     }
 
     /// Ends it in good order, once it is ready: before that it does not listen for signals yet and would be killed.
@@ -139,4 +134,14 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
     };
     // The kernel picks by UDP alone; a connection that ended lately may still hold the same port for TCP.
     (0..PORT_TRIES).map(|_| find()).find(Result::is_ok).unwrap_or_else(find)
+}
+
+/// A line of `/proc/PID/status` that counts memory, in megabytes of 10^6 octets.
+pub(crate) fn memory_of(process: u32, line: &str) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).context("reading its status")?;
+    let value = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kibibytes: u32 = value
+        .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
+        .with_context(|| format!("its status has no {line}"))?;
+    Ok(f64::from(kibibytes) * 1024.0 / 1e6)
 }

@@ -100,12 +100,7 @@ impl Server {
 
     /// Of its first process: a line of `/proc/PID/status` that counts memory, in megabytes of 10^6 octets.
     pub fn memory(&self, line: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).context("reading its status")?;
-        let value = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
-        let kibibytes: u32 = value
-            .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
-            .with_context(|| format!("its status has no {line}"))?;
-        Ok(f64::from(kibibytes) * 1024.0 / 1e6)
+        crate::server::memory_of(self.process.id(), line)
     }
 
     /// It, its children and theirs.
