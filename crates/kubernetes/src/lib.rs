@@ -1,0 +1,12 @@
+//! The hub as home: a Kubernetes API whose objects become facts, and onto which the plan is written back.
+//!
+//! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
+//! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]).
+
+pub mod apply;
+pub mod client;
+pub mod home;
+pub mod kubeconfig;
+pub mod lease;
+pub mod nodes;
+pub mod tenants;
