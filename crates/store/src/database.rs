@@ -18,6 +18,8 @@ const BESIDE: Table = TableDefinition::new("beside");
 /// A domain to how far its serials have come, and a cluster to the addresses that were kept for it; both in JSON.
 pub(crate) const SERIALS: Table = TableDefinition::new("serials");
 pub(crate) const KEPT: Table = TableDefinition::new("kept");
+/// A key of a hub to what stands there, as text; Secrets sealed.
+pub(crate) const HUB: Table = TableDefinition::new("hub");
 /// The form of what is stored, so that a later version knows what it has before it.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const FORM: u64 = 1;
@@ -97,7 +99,7 @@ impl Database {
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
-            for table in [BESIDE, SERIALS, KEPT] {
+            for table in [BESIDE, SERIALS, KEPT, HUB] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;

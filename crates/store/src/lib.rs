@@ -6,10 +6,13 @@
 pub mod database;
 pub mod folder;
 pub mod home;
+mod hub;
 pub mod memory;
 mod parallel;
+pub mod seal;
 pub mod watch;
 
 pub use database::{Database, DatabaseError, Record};
 pub use home::{FolderError, Home, RefusedFile, Update};
 pub use memory::Memory;
+pub use seal::SealKey;
