@@ -1,5 +1,5 @@
 //! Fleetgate's HTTP interfaces: health, metrics, the objects with their status, and where connections and queries would
-//! go, on `--admin`.
+//! go, on `--admin`; the first two for other machines too, on `--metrics`.
 
 pub mod access;
 mod explain;
@@ -7,5 +7,5 @@ pub mod listen;
 pub mod objects;
 pub mod state;
 
-pub use listen::{Admin, BindError};
+pub use listen::{BindError, Interface, Listener};
 pub use state::{FolderState, State};

@@ -106,6 +106,9 @@ pub(crate) struct ServeOptions {
     /// API, metrics, /healthz and /readyz; all but the last two for this machine alone
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
+    /// Metrics, /healthz and /readyz for other machines too, and nothing else
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]

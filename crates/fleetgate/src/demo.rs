@@ -49,6 +49,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             apiserver: Some(address(apiserver)),
             sni: Some(address(sni)),
             admin: Some(address(admin)),
+            metrics: None,
             http: None,
             https: None,
             agents: None,

@@ -10,7 +10,7 @@ use store::Database;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::NodeProxyOptions;
-use crate::serve::{Signals, raise_descriptor_limit, serve_admin};
+use crate::serve::{Signals, raise_descriptor_limit, serve_http};
 use crate::telemetry;
 
 pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
@@ -19,8 +19,8 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let mut signals = Signals::listen()?;
         raise_descriptor_limit();
-        let admin = options.admin.map(api::Admin::bind).transpose()?;
-        let admin_address = admin.as_ref().map(api::Admin::address);
+        let admin = options.admin.map(|at| api::Listener::bind(api::Interface::Admin, at)).transpose()?;
+        let admin_address = admin.as_ref().map(api::Listener::address);
 
         let mut registry = Registry::default();
         let metrics = gateway::Metrics::register(&mut registry);
@@ -37,7 +37,7 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
             &metrics,
         )?;
         let stop_admin = CancellationToken::new();
-        let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
+        let admin = admin.map(|admin| serve_http(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
         state.set_ready(true);
         tracing::info!(listen = %proxy.address, admin = admin_address.map(tracing::field::display), "ready");
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use api::{Interface, Listener};
 use gateway::{Door, DoorKind};
 use prometheus_client::registry::Registry;
 use store::{Database, DatabaseError, Home};
@@ -20,8 +21,7 @@ use crate::control::{Control, Opened, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::telemetry::{self, ControlMetrics};
 
-/// What sockets are called that pass from process to process; those of doors by their flags.
-const ADMIN: &str = "--admin";
+/// What sockets are called that pass from process to process; those of doors and interfaces by their flags.
 const DNS_UDP: &str = "--dns/udp";
 const DNS_TCP: &str = "--dns/tcp";
 /// An answer that is being read from the database keeps it open for milliseconds, a large listing for a second.
@@ -69,12 +69,12 @@ pub(crate) struct Server {
     control: Running,
     state: Arc<api::State>,
     stop_dns: CancellationToken,
-    /// Ends the admin interface, which says until the end that we are not ready any more.
-    stop_admin: CancellationToken,
+    /// Ends --admin and --metrics, which say until the end that we are not ready any more.
+    stop_http: CancellationToken,
     doors: gateway::Serving,
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
-    admin: Option<std::thread::JoinHandle<()>>,
+    interfaces: Vec<std::thread::JoinHandle<()>>,
     hand_over: Option<HandOver>,
 }
 
@@ -93,6 +93,7 @@ pub(crate) struct Addresses {
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -105,15 +106,18 @@ impl Server {
         let dns = options.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
         let apiserver = options.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
         let sni = options.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
-        let admin = options.admin.map(|at| open_admin(at, &mut inheritance)).transpose()?;
+        let admin = options.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
+        let metrics = options.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
         let addresses = Addresses {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
             sni: sni.as_ref().map(Door::address),
-            admin: admin.as_ref().map(api::Admin::address),
+            admin: admin.as_ref().map(Listener::address),
+            metrics: metrics.as_ref().map(Listener::address),
         };
 
-        let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], admin.as_ref())?;
+        let interfaces: Vec<Listener> = [admin, metrics].into_iter().flatten().collect();
+        let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
 
         let opened = open_home(options, inheritance.has_predecessor())?;
 
@@ -127,7 +131,7 @@ impl Server {
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.1), registry));
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
-        let (stop_dns, stop_admin) = (CancellationToken::new(), CancellationToken::new());
+        let (stop_dns, stop_http) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
             let index = Arc::clone(&published.index);
             listeners.start(index, dns_settings(options), dns_metrics, state.recent.clone())
@@ -143,7 +147,9 @@ impl Server {
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
         // Set once, here.
         let _ = state.insight.set(doors.insight());
-        let admin = admin.map(|admin| serve_admin(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
+        let interfaces =
+            interfaces.into_iter().map(|listener| serve_http(listener, Arc::clone(&state), stop_http.clone()));
+        let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
         let control = control.spawn()?;
 
         let post = options.data.as_deref().map(Post::open).transpose().context("waiting for a successor")?;
@@ -154,12 +160,13 @@ impl Server {
             apiserver = addresses.apiserver.map(tracing::field::display),
             sni = addresses.sni.map(tracing::field::display),
             admin = addresses.admin.map(tracing::field::display),
+            metrics = addresses.metrics.map(tracing::field::display),
             "ready"
         );
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, options: options.clone() });
         let drain = options.drain;
-        Ok(Self { addresses, control, state, stop_dns, stop_admin, doors, dns, drain, admin, hand_over })
+        Ok(Self { addresses, control, state, stop_dns, stop_http, doors, dns, drain, interfaces, hand_over })
     }
 
     pub(crate) async fn until_told_to_stop(mut self, mut signals: Signals) -> anyhow::Result<()> {
@@ -176,8 +183,8 @@ impl Server {
         // Ours no more, or nobody's: kept open, its listeners would take connections that nobody serves.
         drop(self.hand_over);
         if handed_over {
-            // Its listener is the other's now, which answers for both.
-            self.stop_admin.cancel();
+            // Their listeners are the other's now, which answers for both.
+            self.stop_http.cancel();
         }
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
@@ -195,11 +202,11 @@ impl Server {
             tracing::error!("DNS panicked");
         }
         self.control.stop();
-        self.stop_admin.cancel();
-        if let Some(thread) = self.admin
-            && thread.join().is_err()
-        {
-            tracing::error!("the admin thread panicked");
+        self.stop_http.cancel();
+        for thread in self.interfaces {
+            if thread.join().is_err() {
+                tracing::error!("the thread of --admin or --metrics panicked");
+            }
         }
         tracing::info!("stopped");
         Ok(())
@@ -268,10 +275,10 @@ fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> a
     }
 }
 
-fn open_admin(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<api::Admin> {
-    match inheritance.take(ADMIN, at).pop() {
-        Some(listener) => api::Admin::adopt(listener).context("taking over the admin interface"),
-        None => Ok(api::Admin::bind(at)?),
+fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
+    match inheritance.take(interface.flag(), at).pop() {
+        Some(listener) => Listener::adopt(interface, listener).context("taking over --admin or --metrics"),
+        None => Ok(Listener::bind(interface, at)?),
     }
 }
 
@@ -279,7 +286,7 @@ fn open_admin(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<a
 fn share_sockets(
     dns: Option<&dns::Listeners>,
     doors: [Option<&Door>; 2],
-    admin: Option<&api::Admin>,
+    interfaces: &[Listener],
 ) -> anyhow::Result<Sockets> {
     let mut shared = Sockets::default();
     if let Some(dns) = dns {
@@ -292,8 +299,9 @@ fn share_sockets(
     for door in doors.into_iter().flatten() {
         shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
     }
-    if let Some(admin) = admin {
-        shared.add(ADMIN, admin.address(), admin.share().context("sharing the admin interface")?);
+    for listener in interfaces {
+        let socket = listener.share().context("sharing --admin or --metrics")?;
+        shared.add(listener.interface().flag(), listener.address(), socket);
     }
     Ok(shared)
 }
@@ -322,14 +330,16 @@ fn open_database(data: Option<&Path>) -> Result<Database, DatabaseError> {
 }
 
 /// In a thread and runtime of its own: listing a whole fleet must not hold up a query or a connection.
-pub(crate) fn serve_admin(
-    admin: api::Admin,
+pub(crate) fn serve_http(
+    listener: Listener,
     state: Arc<api::State>,
     stop: CancellationToken,
 ) -> anyhow::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let thread = std::thread::Builder::new().name("admin".into());
-    thread.spawn(move || runtime.block_on(admin.serve(state, stop))).context("starting the admin thread")
+    let flag = listener.interface().flag();
+    let thread = std::thread::Builder::new().name(flag.trim_start_matches('-').into());
+    let spawned = thread.spawn(move || runtime.block_on(listener.serve(state, stop)));
+    spawned.with_context(|| format!("starting the thread of {flag}"))
 }
 
 /// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,
@@ -353,7 +363,7 @@ fn say_what_is_not_there_yet(options: &ServeOptions) {
             tracing::warn!("{flag} is not supported yet and listens on nothing");
         }
     }
-    if [options.dns, options.apiserver, options.sni, options.admin].iter().all(Option::is_none) {
-        tracing::warn!("nothing to listen on: give --dns, --apiserver, --sni or --admin an address");
+    if [options.dns, options.apiserver, options.sni, options.admin, options.metrics].iter().all(Option::is_none) {
+        tracing::warn!("nothing to listen on: give --dns, --apiserver, --sni, --admin or --metrics an address");
     }
 }

@@ -8,6 +8,7 @@ mod demo;
 mod explain;
 mod hand_over;
 mod live_changes;
+mod metrics;
 mod refusals;
 mod server;
 mod zones;

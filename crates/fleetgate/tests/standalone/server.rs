@@ -112,6 +112,7 @@ pub(crate) struct Server {
     pub(crate) apiserver: SocketAddr,
     pub(crate) sni: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -126,6 +127,7 @@ impl Server {
             apiserver: address("apiserver"),
             sni: address("sni"),
             admin: address("admin"),
+            metrics: ready["metrics"].as_str().map(|address| address.parse().unwrap()),
             process,
         }
     }
@@ -163,7 +165,11 @@ impl Server {
 
     /// The status line and body that the admin interface answers with.
     pub(crate) fn http(&self, path: &str, host: &str) -> (u16, String) {
-        let mut stream = connect(self.admin);
+        Self::http_at(self.admin, path, host)
+    }
+
+    pub(crate) fn http_at(address: SocketAddr, path: &str, host: &str) -> (u16, String) {
+        let mut stream = connect(address);
         write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
