@@ -1,1 +1,3 @@
 //! To come.
+
+pub const MANAGER: &str = "fleetgate";
