@@ -171,6 +171,78 @@ async fn foreign_kinds_get_a_verdict_beside_them() {
     leader.stop().await;
 }
 
+/// The hub's definition is another than ours: it takes nothing that we say of clusters.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_hub_rejects_is_told_and_holds_up_nothing() {
+    let Some(mut fleet) = Fleet::start().await else { return };
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/apiName/maxLength";
+    let narrow = json!([{"op": "add", "path": schema, "value": 20}]);
+    let crd = "customresourcedefinitions/clusters.fleetgate.dev";
+    fleet.server.kubectl(&["patch", crd, "--type=json", "--patch", &narrow.to_string()]).unwrap();
+    fleet.put(&zone("main", "[authoritative]"));
+    fleet.put(TENANT);
+    fleet.put(&cluster("c1", "main", &["192.0.2.11"]));
+    fleet.put(&cluster("a-name-that-is-longer", "main", &["192.0.2.21"]));
+    let leader = fleet.lead().await;
+    eventually("a complaint", async || {
+        fleet.events("a-name-that-is-longer").contains(&"NotWritten".into()).then_some(())
+    })
+    .await;
+    assert!(fleet.get("zone/main").unwrap()["status"]["serial"].is_number());
+    assert_eq!(condition(&fleet.get("cluster/c1").unwrap(), "Accepted")["status"], "True");
+    // It is not tried again soon, however often somebody touches the object.
+    for number in 0..5 {
+        let touched = format!("touched={number}");
+        fleet
+            .server
+            .kubectl(&["label", "--overwrite", "clusters.fleetgate.dev", "a-name-that-is-longer", &touched])
+            .unwrap();
+    }
+    assert_eq!(leader.metrics.written("Cluster", "rejected"), 1);
+
+    // What is different may be taken, and is tried at once.
+    fleet.put(&cluster("a-name-that-is-longer", "nowhere", &[]));
+    eventually("a refusal", async || {
+        let status = &fleet.get("cluster/a-name-that-is-longer")?["status"];
+        (status["conditions"][0]["reason"] == "UnknownZone").then_some(())
+    })
+    .await;
+    leader.stop().await;
+}
+
+/// A leader ends in the middle of its work, and another has the rest to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_when_a_leader_vanishes() {
+    const CLUSTERS: usize = 100;
+    let Some(mut fleet) = Fleet::start().await else { return };
+    fleet.server.kubectl(&["create", "namespace", PUBLISH_NAMESPACE]).unwrap();
+    fleet.put(&zone("main", BOTH));
+    fleet.put(TENANT);
+    let clusters: Vec<_> =
+        (0..CLUSTERS).map(|number| cluster(&format!("c{number}"), "main", &["192.0.2.11"])).collect();
+    fleet.put_all(&clusters);
+    let first = fleet.lead().await;
+    let second = fleet.lead_next();
+    eventually("some writes", async || (first.metrics.written("Cluster", "ok") > 10).then_some(())).await;
+    first.vanish();
+
+    let second = second.await;
+    let (statuses, endpoints) = eventually("all", async || {
+        let statuses = fleet.list("clusters.fleetgate.dev");
+        let endpoints = fleet.list("dnsendpoints");
+        let all = statuses.iter().all(|cluster| cluster["status"]["state"] == "Ready");
+        (all && endpoints.len() == CLUSTERS).then_some((statuses, endpoints))
+    })
+    .await;
+    for object in statuses.iter().chain(&endpoints) {
+        let ours = object["metadata"]["managedFields"].as_array().unwrap().iter();
+        assert_eq!(ours.filter(|entry| entry["manager"] == "fleetgate").count(), 1, "{object}");
+    }
+    // Nothing is written that the first had written already.
+    assert!(second.metrics.written("Cluster", "ok") < CLUSTERS as u64);
+    second.stop().await;
+}
+
 const DNS_ENDPOINT: &str = "
 apiVersion: externaldns.k8s.io/v1alpha1
 kind: DNSEndpoint

@@ -121,6 +121,38 @@ async fn a_leader_without_its_hub_steps_down_before_another_leads() {
     }
 }
 
+/// Lines that are cut, or deliver late what was sent long ago, to three who all want to lead.
+#[tokio::test(flavor = "multi_thread")]
+async fn never_two_lead_whatever_becomes_of_their_lines() {
+    let Some(server) = hub::start() else { return };
+    let (mut lines, mut contenders) = (Vec::new(), Vec::new());
+    for name in ["first", "second", "third"] {
+        let line = Line::to(server.address()).await;
+        contenders.push(Contender::start(hub::client_at(&server, line.address).await, name));
+        lines.push(line);
+    }
+    let all: Vec<_> = contenders.iter().collect();
+    let mut luck = fastrand::Rng::with_seed(7);
+    let (until, mut next, mut led) = (Instant::now() + Duration::from_secs(40), Instant::now(), [0; 3]);
+    let mut last = None;
+    while Instant::now() < until {
+        let leaders: Vec<_> = (0..all.len()).filter(|place| all[*place].leads()).collect();
+        assert!(leaders.len() <= 1, "{leaders:?} lead at once");
+        if let Some(leader) = leaders.first().filter(|leader| Some(**leader) != last) {
+            led[*leader] += 1;
+            last = Some(*leader);
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + Duration::from_millis(luck.u64(200..4000));
+            // Whoever leads has the most to lose.
+            let line = &lines[last.filter(|_| luck.bool()).unwrap_or_else(|| luck.usize(0..3))];
+            [Line::cut, Line::hold, Line::mend, Line::mend][luck.usize(0..4)](line);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(led.iter().sum::<i32>() > 2, "hardly anybody led: {led:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_term_outlives_a_short_outage_and_strange_hands() {
     let Some(server) = hub::start() else { return };

@@ -94,7 +94,7 @@ mod tests {
             back_off.failed(object.clone(), withdraw("1"), false, now, 1.0);
             let next = back_off.next().unwrap();
             assert!(back_off.take_due(next - Duration::from_millis(1)).is_empty());
-            assert_eq!(back_off.take_due(next), [object.clone()]);
+            assert_eq!(back_off.take_due(next), std::slice::from_ref(&object));
             pauses.push((next - now).as_millis());
             now = next;
         }

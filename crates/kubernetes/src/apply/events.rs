@@ -1,6 +1,7 @@
 //! Events on objects: what changed, for people. Losing some is fine; flooding the hub is not.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -163,7 +164,8 @@ fn event(object: &ObjectRef, uid: &str, notice: &Notice, kept_back: u32, identit
     let namespace = object.namespace.as_ref().map(ToString::to_string);
     let mut note = notice.message.clone();
     if kept_back > 0 {
-        note.push_str(&format!(" (and {kept_back} times more in between)"));
+        // Writing to a text cannot fail.
+        let _ = write!(note, " (and {kept_back} times more in between)");
     }
     note.truncate(note.floor_char_boundary(LONGEST_NOTE));
     let now = Timestamp::now();

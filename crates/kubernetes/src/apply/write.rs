@@ -6,6 +6,7 @@ use http::Uri;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::request::{Error as RequestError, Request};
 use kube::{Client, Error};
+use model::ObjectName;
 use model::identity::Kind;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -100,7 +101,7 @@ impl Write {
         let apply = PatchParams::apply(MANAGER).force();
         let mut request = match self {
             Self::Status { object, uid, status } => {
-                let namespace = object.namespace.as_ref().map(|namespace| namespace.as_str());
+                let namespace = object.namespace.as_ref().map(ObjectName::as_str);
                 let body = json!({
                     "apiVersion": object.kind.api_version(),
                     "kind": object.kind.as_str(),
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn requests_end_with_our_patience() {
-        let cluster: model::ObjectName = "c1".parse().unwrap();
+        let cluster: ObjectName = "c1".parse().unwrap();
         let publish = Write::Publish { cluster: cluster.clone(), uid: "u".into(), endpoints: Vec::new() };
         let withdraw = Write::Withdraw { cluster, uid: "u".into() };
         for (write, method, uri) in [

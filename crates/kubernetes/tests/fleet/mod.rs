@@ -106,6 +106,19 @@ impl Fleet {
         self.plan_text(text);
     }
 
+    /// Many at once, as kubectl takes a while to start.
+    pub(crate) fn put_all(&mut self, texts: &[String]) {
+        self.server.kubectl_apply(&texts.join("---")).unwrap();
+        self.texts.extend_from_slice(texts);
+        self.plan(texts.iter().map(|text| change(text)));
+    }
+
+    /// All objects of a kind, and who wrote them.
+    pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
+        let list = self.json(&["get", kind, "--all-namespaces", "--show-managed-fields"]);
+        list.map_or_else(Vec::new, |list| list["items"].as_array().unwrap().clone())
+    }
+
     fn plan_text(&mut self, text: &str) {
         self.texts.push(text.into());
         self.plan([change(text)]);
@@ -206,14 +219,22 @@ impl Fleet {
     }
 
     pub(crate) async fn lead(&self) -> Leader {
+        self.lead_next().await
+    }
+
+    /// Contends at once; the leader is there when everybody before it is gone.
+    pub(crate) fn lead_next(&self) -> impl Future<Output = Leader> + use<> {
         let stop = CancellationToken::new();
         let settings = lease::Settings::new("default", "test");
         let mut election = lease::contend(self.client.clone(), settings, stop.clone());
-        let term = election.term.wait_for(Option::is_some).await.unwrap().clone().unwrap();
-        let metrics = Metrics::default();
-        let settings = apply::Settings { identity: "test".into() };
-        let run = apply::run(self.client.clone(), self.sides.clone(), term, settings, metrics.clone());
-        Leader { stop, election: election.ended, running: tokio::spawn(run), metrics }
+        let (client, sides) = (self.client.clone(), self.sides.clone());
+        async move {
+            let term = election.term.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+            let metrics = Metrics::default();
+            let settings = apply::Settings { identity: "test".into() };
+            let running = tokio::spawn(apply::run(client, sides, term, settings, metrics.clone()));
+            Leader { stop, election: election.ended, running, metrics }
+        }
     }
 }
 
@@ -227,6 +248,12 @@ pub(crate) struct Leader {
 impl Leader {
     pub(crate) async fn rounds(&self, count: u64) {
         eventually("a round", async || (self.metrics.rounds() >= count).then_some(())).await;
+    }
+
+    /// As if its process was killed: the Lease is not given back.
+    pub(crate) fn vanish(self) {
+        self.running.abort();
+        self.election.abort();
     }
 
     pub(crate) async fn stop(self) {

@@ -7,13 +7,14 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use testbed::ApiServer;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The machine may be busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn start() -> Option<ApiServer> {
     Some(ApiServer::start(&testbed::kubernetes()?).unwrap())
@@ -45,38 +46,62 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
 /// A relay in front of an API server.
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
-    open: watch::Sender<bool>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Open,
+    /// What is sent arrives, but later.
+    Held,
+    Cut,
 }
 
 impl Line {
     pub(crate) async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (open, state) = watch::channel(true);
+        let (state, seen) = watch::channel(State::Open);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(carry(near, target, state.clone()));
+                tokio::spawn(carry(near, target, seen.clone()));
             }
         });
-        Self { address, open }
+        Self { address, state }
     }
 
     pub(crate) fn cut(&self) {
-        self.open.send_replace(false);
+        self.state.send_replace(State::Cut);
+    }
+
+    pub(crate) fn hold(&self) {
+        self.state.send_replace(State::Held);
     }
 
     pub(crate) fn mend(&self) {
-        self.open.send_replace(true);
+        self.state.send_replace(State::Open);
     }
 }
 
-async fn carry(mut near: TcpStream, target: SocketAddr, mut open: watch::Receiver<bool>) {
-    if !*open.borrow_and_update() {
+async fn carry(near: TcpStream, target: SocketAddr, mut state: watch::Receiver<State>) {
+    if *state.borrow() == State::Cut {
         return;
     }
-    let Ok(mut far) = TcpStream::connect(target).await else { return };
+    let Ok(far) = TcpStream::connect(target).await else { return };
+    let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     tokio::select! {
-        _ = copy_bidirectional(&mut near, &mut far) => {}
-        _ = open.changed() => {}
+        () = pump(near_in, far_out, state.clone()) => {}
+        () = pump(far_in, near_out, state.clone()) => {}
+        _ = state.wait_for(|state| *state == State::Cut) => {}
+    }
+}
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        if state.wait_for(|state| *state == State::Open).await.is_err() || to.write_all(&buffer[..count]).await.is_err()
+        {
+            return;
+        }
     }
 }
