@@ -4,7 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Beside a `DNSEndpoint` or an Ingress of the same name, and owned by it: what became of each of its parts.
+/// Beside a `DNSEndpoint` or an Ingress of the same name, and owned by it: what became of each of its parts. Where both have
+/// the same name they share one, which has two owners then: any other name could itself be that of a third object.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "fleetgate.dev",
@@ -22,6 +23,10 @@ use serde::{Deserialize, Serialize};
 pub struct VerdictSpec {
     /// What was judged.
     pub object: JudgedObject,
+    /// The Ingress beside it, where a `DNSEndpoint` and an Ingress have the same name: they share the verdict, and each part
+    /// says whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<JudgedObject>,
     /// How many parts are published.
     #[serde(default)]
     pub published: u32,
@@ -49,8 +54,11 @@ pub struct JudgedObject {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartVerdict {
-    /// The endpoint's name and type, or the cluster's name.
+    /// The endpoint's name and type, or the cluster's name; `*` is all of it.
     pub part: String,
+    /// Whose part it is, where two objects share the verdict.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
     /// Whether it is published.
     pub published: bool,
     /// Why not, as a fixed word.

@@ -1,0 +1,333 @@
+//! What is written, for what is planned and what is there.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use model::identity::Kind;
+use model::{Fact, FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
+use serde_json::{Value, json};
+
+use super::wanted::{Write, wanted};
+use super::{Actual, OwnStatus, publish, verdict};
+
+const ZONE: &str = "
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: main}
+spec:
+  domain: fleet.example
+  nameservers: [{name: ns1.fleet.example, addresses: [192.0.2.53]}]
+  gateway: {addresses: [192.0.2.10]}
+  publish: [authoritative, dnsEndpoint]
+";
+const TENANT: &str = "{apiVersion: fleetgate.dev/v1alpha1, kind: Tenant, metadata: {name: acme}, spec: {}}";
+const CLUSTER: &str = "
+apiVersion: fleetgate.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1}
+spec:
+  tenant: acme
+  zone: main
+  controlPlane: {kubeApiserver: {addresses: ['10.0.0.7:6443']}}
+  nodes: [{name: n1, addresses: [192.0.2.11]}]
+";
+const DNS_ENDPOINT: &str =
+    "{apiVersion: externaldns.k8s.io/v1alpha1, kind: DNSEndpoint, metadata: {name: web, namespace: acme}, spec: {}}";
+const INGRESS: &str = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: acme}}";
+
+/// A plan and a hub.
+#[derive(Default)]
+struct Both {
+    planner: Planner,
+    hub: Actual,
+    seconds: u64,
+}
+
+impl Both {
+    fn of(texts: &[&str]) -> Self {
+        let mut both = Self::default();
+        for text in texts {
+            both.plan(text);
+            both.see(text);
+        }
+        both
+    }
+
+    fn plan(&mut self, text: &str) {
+        self.plan_facts([change(text)]);
+    }
+
+    fn plan_facts(&mut self, facts: impl IntoIterator<Item = FactChange>) {
+        self.seconds += 1;
+        self.planner.apply(facts, Timestamp(self.seconds * 1_000_000_000));
+    }
+
+    /// The hub has it, without a status.
+    fn see(&self, text: &str) {
+        let object = read(text).object;
+        let meta = ObjectMeta { uid: Some(format!("uid of {object}")), ..ObjectMeta::default() };
+        self.hub.see(object, &meta, None);
+    }
+
+    fn set_status(&self, object: &ObjectRef, status: &Value) {
+        let uid = self.hub.read().object(object).map(|seen| seen.uid.clone());
+        let meta = ObjectMeta { uid, ..ObjectMeta::default() };
+        self.hub.see(object.clone(), &meta, OwnStatus::read(object.kind, status));
+    }
+
+    fn wanted(&self, object: &ObjectRef) -> Vec<Write> {
+        wanted(object, self.planner.snapshot(), &self.hub.read())
+    }
+
+    /// What there is to write of everything, in a word each.
+    fn all(&self) -> Vec<String> {
+        let mut objects = self.hub.everything();
+        objects.sort();
+        objects.dedup();
+        objects.iter().flat_map(|object| self.wanted(object)).map(|write| in_words(&write)).collect()
+    }
+
+    /// Does what a hub would.
+    fn write_all(&self) {
+        for write in self.hub.everything().iter().flat_map(|object| self.wanted(object)) {
+            let seen = |body: &Value, uid: &str| {
+                let mut meta: ObjectMeta = serde_json::from_value(body["metadata"].clone()).unwrap();
+                meta.uid = Some(uid.into());
+                meta
+            };
+            match &write {
+                Write::Status { object, status, .. } => self.set_status(object, &status.to_json()),
+                Write::Publish { cluster, uid, endpoints } => {
+                    let body = publish::body(cluster, uid, endpoints);
+                    self.hub.see_published(&seen(&body, "endpoint"), &body["spec"]);
+                }
+                Write::Judge { place, verdict } => {
+                    let body = verdict::body(place, verdict);
+                    self.hub.see_verdict(&seen(&body, "verdict"), &body["spec"]);
+                }
+                Write::Withdraw { cluster, .. } => self.hub.write().forget_published(cluster),
+                Write::DropVerdict { place, .. } => self.hub.write().forget_verdict(place),
+            }
+        }
+    }
+}
+
+fn change(text: &str) -> FactChange {
+    let manifest = read(text);
+    match manifest.value {
+        manifest::Value::Zone(zone) => FactChange::Zone(zone.name.clone(), Some(fact(zone))),
+        manifest::Value::Tenant(tenant) => FactChange::Tenant(tenant.name.clone(), Some(fact(tenant))),
+        manifest::Value::Cluster(cluster) => FactChange::Cluster(cluster.name.clone(), Some(fact(*cluster))),
+        manifest::Value::Other => FactChange::Other(manifest.object, true),
+    }
+}
+
+fn read(text: &str) -> manifest::Manifest {
+    let json = manifest::document::to_json(text).unwrap();
+    let kind = Kind::find(json["kind"].as_str().unwrap()).unwrap();
+    manifest::hub::read(kind, json, &mut manifest::nothing_named).unwrap()
+}
+
+fn fact<T>(value: T) -> Fact<T> {
+    Fact::new(Since::default(), value)
+}
+
+fn in_words(write: &Write) -> String {
+    match write {
+        Write::Status { object, .. } => format!("status of {object}"),
+        Write::Publish { cluster, .. } => format!("publish {cluster}"),
+        Write::Withdraw { cluster, uid } => format!("withdraw {cluster} ({uid})"),
+        Write::Judge { place, .. } => format!("judge {}/{}", place.0, place.1),
+        Write::DropVerdict { place, uid } => format!("drop {}/{} ({uid})", place.0, place.1),
+    }
+}
+
+fn object(kind: Kind, name: &str) -> ObjectRef {
+    ObjectRef::cluster_scoped(kind, name.parse().unwrap())
+}
+
+fn c1() -> ObjectRef {
+    object(Kind::Cluster, "c1")
+}
+
+/// The status that the hub has of `c1` when everything is in order.
+fn good_status(both: &Both) -> Value {
+    both.hub.read().object(&c1()).unwrap().status.as_ref().unwrap().to_json()
+}
+
+#[test]
+fn what_is_missing_is_written_and_then_nothing() {
+    let both = Both::of(&[ZONE, TENANT, CLUSTER, DNS_ENDPOINT]);
+    let expected =
+        ["status of Zone main", "status of Tenant acme", "status of Cluster c1", "publish c1", "judge acme/web"];
+    assert_eq!(both.all(), expected);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0]);
+}
+
+#[test]
+fn another_leader_finds_everything_in_order() {
+    let first = Both::of(&[ZONE, TENANT, CLUSTER, DNS_ENDPOINT]);
+    first.write_all();
+    // It plans later, so that its own dates are others.
+    let mut next = Both { hub: first.hub, seconds: 1000, ..Both::default() };
+    let number = first
+        .planner
+        .snapshot()
+        .zone(&"main".parse().unwrap())
+        .map(|part| model::Number { serial: part.soa.serial, digest: part.digest });
+    // All at once: a zone without its clusters would be other content, and need another number.
+    let facts = [ZONE, TENANT, CLUSTER, DNS_ENDPOINT].map(change);
+    next.plan_facts(facts.into_iter().chain([FactChange::Number("main".parse().unwrap(), number)]));
+    assert_eq!(next.all(), [""; 0]);
+}
+
+/// Whether the hub has to be written to when its status of `c1` was edited like this.
+fn is_repaired(edit: impl FnOnce(&mut Value)) -> bool {
+    let both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    let mut status = good_status(&both);
+    edit(&mut status);
+    both.set_status(&c1(), &status);
+    let all = both.all();
+    assert!(all.is_empty() || all == ["status of Cluster c1"], "{all:?}");
+    !all.is_empty()
+}
+
+#[test]
+fn what_is_ours_is_repaired() {
+    assert!(is_repaired(|status| status["readyNodes"] = 5.into()));
+    assert!(is_repaired(|status| _ = status.as_object_mut().unwrap().remove("apiName")));
+    assert!(is_repaired(|status| _ = status["conditions"].as_array_mut().unwrap().pop()));
+    assert!(is_repaired(|status| status["conditions"][0]["reason"] = "Because".into()));
+    assert!(is_repaired(|status| *status = json!({})));
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let add = |kind: &'static str| {
+        let at = "2026-01-01T00:00:00Z";
+        let condition =
+            json!({"type": kind, "status": "False", "reason": "R", "message": "", "lastTransitionTime": at});
+        move |status: &mut Value| status["conditions"].as_array_mut().unwrap().insert(0, condition)
+    };
+    assert!(!is_repaired(add("Reachable")));
+    assert!(!is_repaired(add("Audited")));
+    assert!(!is_repaired(|status| status["nodes"] = json!([{"name": "n", "ready": true}])));
+    assert!(!is_repaired(|status| status["conditions"].as_array_mut().unwrap().reverse()));
+    assert!(!is_repaired(|status| status["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z".into()));
+}
+
+#[test]
+fn conditions_that_are_not_planned_any_more_go() {
+    let mut both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    both.plan_facts([FactChange::Tenant("acme".parse().unwrap(), None)]);
+    let writes = both.wanted(&c1());
+    let Write::Status { status, .. } = &writes[0] else { panic!("{writes:?}") };
+    let kinds: Vec<_> =
+        status.to_json()["conditions"].as_array().unwrap().iter().map(|at| at["type"].clone()).collect();
+    assert_eq!(kinds, ["Accepted"]);
+    assert_eq!(in_words(&writes[1]), "withdraw c1 (endpoint)");
+}
+
+#[test]
+fn a_date_changes_with_its_condition_alone() {
+    let mut both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    let mut status = good_status(&both);
+    for condition in status["conditions"].as_array_mut().unwrap() {
+        condition["lastTransitionTime"] = "2020-01-01T00:00:00Z".into();
+    }
+    both.set_status(&c1(), &status);
+    both.plan(&CLUSTER.replace("192.0.2.11]", "192.0.2.11], ready: false"));
+    both.write_all();
+    let old: Vec<_> = good_status(&both)["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|condition| condition["lastTransitionTime"] == "2020-01-01T00:00:00Z")
+        .map(|condition| condition["type"].clone())
+        .collect();
+    assert_eq!(old, ["Accepted", "Published"]);
+}
+
+#[test]
+fn nothing_is_deleted_before_the_plan_has_come_to_it() {
+    let withdrawal = ["withdraw c1 (endpoint)"];
+    let endpoint = |ours: bool| {
+        let labels = if ours { json!({"app.kubernetes.io/managed-by": "fleetgate"}) } else { json!({}) };
+        json!({"name": "c1", "namespace": "fleetgate-publish", "uid": "endpoint", "labels": labels})
+    };
+    let put = |both: &Both, ours| {
+        let meta: ObjectMeta = serde_json::from_value(endpoint(ours)).unwrap();
+        both.hub.see_published(&meta, &json!({"endpoints": []}));
+    };
+    let only_on_hub = Both::default();
+    only_on_hub.see(CLUSTER);
+    put(&only_on_hub, true);
+    assert_eq!(only_on_hub.all(), [""; 0], "not planned yet");
+
+    let gone = Both::default();
+    put(&gone, true);
+    assert_eq!(gone.all(), withdrawal, "the Cluster is gone");
+    put(&gone, false);
+    assert_eq!(gone.all(), [""; 0], "not ours");
+
+    let refused = Both::of(&[CLUSTER]);
+    put(&refused, true);
+    assert_eq!(refused.wanted(&c1()).iter().map(in_words).collect::<Vec<_>>()[1..], withdrawal, "refused");
+
+    let mut kept = Both::of(&[ZONE, TENANT, CLUSTER]);
+    kept.write_all();
+    kept.plan(&ZONE.replace(", dnsEndpoint", ""));
+    assert_eq!(
+        kept.wanted(&c1()).iter().map(in_words).collect::<Vec<_>>().last().unwrap(),
+        withdrawal[0],
+        "not handed out"
+    );
+
+    // The hub has deleted the Cluster, and the plan has not heard of it.
+    let both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    both.hub.gone(&c1());
+    assert_eq!(both.all(), [""; 0]);
+}
+
+#[test]
+fn a_cluster_made_anew_gets_its_names_anew() {
+    let both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    both.hub.see(c1(), &ObjectMeta { uid: Some("another".into()), ..ObjectMeta::default() }, None);
+    assert_eq!(both.all(), ["status of Cluster c1", "publish c1"]);
+}
+
+#[test]
+fn objects_of_one_name_share_a_verdict() {
+    let acme = |kind| {
+        let (namespace, name): (ObjectName, ObjectName) = ("acme".parse().unwrap(), "web".parse().unwrap());
+        ObjectRef { kind, namespace: Some(namespace), name }
+    };
+    let mut both = Both::of(&[DNS_ENDPOINT]);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0]);
+    both.plan(INGRESS);
+    both.see(INGRESS);
+    // Whichever of them is looked at.
+    assert_eq!(both.wanted(&acme(Kind::DnsEndpoint)), both.wanted(&acme(Kind::Ingress)));
+    let [Write::Judge { verdict, .. }] = &both.wanted(&acme(Kind::Ingress))[..] else { panic!() };
+    let body = verdict::body(&("acme".parse().unwrap(), "web".parse().unwrap()), verdict);
+    assert_eq!(body["spec"]["object"]["kind"], "DNSEndpoint");
+    assert_eq!(body["spec"]["beside"]["kind"], "Ingress");
+    assert_eq!(body["spec"]["refused"], 2);
+    let kinds: Vec<_> = body["spec"]["parts"].as_array().unwrap().iter().map(|part| &part["kind"]).collect();
+    assert_eq!(kinds, ["DNSEndpoint", "Ingress"]);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0]);
+
+    for (kind, left) in [(Kind::DnsEndpoint, "judge acme/web"), (Kind::Ingress, "drop acme/web (verdict)")] {
+        both.plan_facts([FactChange::Other(acme(kind), false)]);
+        both.hub.gone(&acme(kind));
+        assert_eq!(both.wanted(&acme(kind)).iter().map(in_words).collect::<Vec<_>>(), [left]);
+        both.write_all();
+    }
+    assert_eq!(both.all(), [""; 0]);
+}
