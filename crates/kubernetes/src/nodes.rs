@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn which_addresses_count() {
-        let cases: [(&[(&str, &str)], &[&str]); 9] = [
+        type Case = (&'static [(&'static str, &'static str)], &'static [&'static str]);
+        let cases: [Case; 9] = [
             (&[("InternalIP", "10.1.0.1")], &["10.1.0.1"]),
             (&[("InternalIP", "10.1.0.1"), ("ExternalIP", "192.0.2.1")], &["192.0.2.1"]),
             (&[("ExternalIP", "192.0.2.9"), ("ExternalIP", "192.0.2.1")], &["192.0.2.1", "192.0.2.9"]),
