@@ -182,3 +182,6 @@ impl Followed {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

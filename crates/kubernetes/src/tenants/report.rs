@@ -89,8 +89,8 @@ impl Report {
         if next == *self { Due::Never } else { Due::Now(next) }
     }
 
-    /// For server-side apply. The uid is a precondition: a Cluster that was made anew has other nodes.
-    pub(super) fn patch(&self, name: &str) -> Value {
+    /// For server-side apply onto this very version of the object.
+    pub(super) fn patch(&self, name: &str, version: &str) -> Value {
         let nodes: Vec<Value> = self
             .nodes
             .iter()
@@ -100,7 +100,7 @@ impl Report {
         json!({
             "apiVersion": "fleetgate.dev/v1alpha1",
             "kind": "Cluster",
-            "metadata": {"name": name, "uid": *self.uid},
+            "metadata": {"name": name, "resourceVersion": version},
             "status": {"nodes": nodes, "conditions": conditions},
         })
     }
@@ -213,10 +213,10 @@ mod tests {
         let watching = seen(&[node("n2", false), node("n1", true)], Contact::Watching { since: time(0) });
         let report = written(&nothing(), &watching, now);
         assert_eq!(
-            report.patch("c1"),
+            report.patch("c1", "7"),
             json!({
                 "apiVersion": "fleetgate.dev/v1alpha1", "kind": "Cluster",
-                "metadata": {"name": "c1", "uid": "u1"},
+                "metadata": {"name": "c1", "resourceVersion": "7"},
                 "status": {
                     "nodes": [
                         {"name": "n1", "addresses": ["192.0.2.1"], "ready": true},

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kube::Resource as _;
-use kube::api::{Patch, PatchParams};
-use kube::core::Request;
+use kube::api::{GetParams, Patch, PatchParams};
+use kube::core::{PartialObjectMeta, Request};
 use manifest::cluster::Cluster;
 use model::ClusterName;
 use tokio::sync::watch;
@@ -58,6 +58,12 @@ pub(super) async fn write(shared: &Shared, name: &ClusterName, mut view: watch::
                 backoff.reset();
             }
             Err(NotWritten::Stopped) => return,
+            Err(NotWritten::Gone) => {
+                tracing::debug!(cluster = %name, "there is no such Cluster any more, or another one of its name");
+                if view.changed().await.is_err() {
+                    return;
+                }
+            }
             Err(NotWritten::Failed(reason)) => {
                 tracing::warn!(cluster = %name, reason, "the status of a cluster could not be written; trying again");
                 known.anew = Instant::now();
@@ -104,34 +110,60 @@ fn next_time() -> Instant {
 enum NotWritten {
     /// This process does not lead any more.
     Stopped,
+    /// There is no such Cluster, or another one of its name.
+    Gone,
     Failed(String),
 }
 
-async fn put(shared: &Shared, name: &ClusterName, report: &Report) -> Result<(), NotWritten> {
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(report.patch(name.as_str()));
-    let clusters = Request::new(Cluster::url_path(&(), None));
-    let request = clusters.patch_subresource("status", name.as_str(), &params, &patch);
-    let request = request.map_err(|error| NotWritten::Failed(error.to_string()))?;
+impl From<kube::Error> for NotWritten {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => Self::Gone,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
 
+async fn put(shared: &Shared, name: &ClusterName, report: &Report) -> Result<(), NotWritten> {
     let _place = shared.writes.acquire().await.map_err(|_| NotWritten::Stopped)?;
     if shared.stop.is_cancelled() {
         return Err(NotWritten::Stopped);
     }
-    // What comes back is the whole Cluster, which nobody reads here.
-    let writing = timeout(DEADLINE, shared.hub.request_text(request));
+    let writing = timeout(DEADLINE, check_and_apply(&shared.hub, name.as_str(), report));
     let written = tokio::select! {
         biased;
         () = shared.stop.cancelled() => return Err(NotWritten::Stopped),
         written = writing => written,
     };
-    let failed = match written {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("the hub did not answer in time".to_owned()),
-    };
-    shared.metrics.wrote(failed.is_none());
-    failed.map_or(Ok(()), |reason| Err(NotWritten::Failed(reason)))
+    let written = written.unwrap_or_else(|_| Err(NotWritten::Failed("the hub did not answer in time".to_owned())));
+    shared.metrics.wrote(written.is_ok());
+    written
+}
+
+/// A Cluster that was made anew must not get the nodes of its namesake. A hub does not compare uids where a status is
+/// applied, but it does compare versions.
+async fn check_and_apply(hub: &kube::Client, name: &str, report: &Report) -> Result<(), NotWritten> {
+    let clusters = Request::new(Cluster::url_path(&(), None));
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let fits = |error: kube::core::request::Error| NotWritten::Failed(error.to_string());
+    for last_try in [false, false, true] {
+        let get = clusters.get_metadata(name, &GetParams::default()).map_err(fits)?;
+        let found: PartialObjectMeta = hub.request(get).await?;
+        if found.metadata.uid.as_deref() != Some(&*report.uid) {
+            return Err(NotWritten::Gone);
+        }
+        let version = found.metadata.resource_version.unwrap_or_default();
+        let patch = Patch::Apply(report.patch(name, &version));
+        let apply = clusters.patch_subresource("status", name, &params, &patch).map_err(fits)?;
+        // What comes back is the whole Cluster, which nobody reads here.
+        match hub.request_text(apply).await {
+            Ok(_) => return Ok(()),
+            // Somebody wrote in between; most likely our own plan.
+            Err(kube::Error::Api(status)) if status.code == 409 && !last_try => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(NotWritten::Failed("the Cluster changes all the time".to_owned()))
 }
 
 /// Only what people want to know of: a cluster that goes or comes back.
