@@ -66,7 +66,7 @@ spec:
     /// What its manifest means.
     pub fn cluster(self, api_server: SocketAddr) -> Cluster {
         let text = self.manifest(api_server);
-        let read = manifest::read(&Document { first_line: 1, text: &text }, &mut manifest::nothing_beside)
+        let read = manifest::read(&Document { first_line: 1, text: &text }, &mut manifest::nothing_named)
             .expect("the fleet's manifests are valid");
         let Value::Cluster(cluster) = read.value else { panic!("a cluster's manifest is a cluster") };
         *cluster
@@ -75,7 +75,7 @@ spec:
     /// The fact that it is there, first seen in the order of the numbers.
     pub fn fact(self, cluster: Cluster) -> FactChange {
         let since = Since::at(Timestamp(1 + u64::from(self.0)));
-        FactChange::Cluster(cluster.name.clone(), Some(Fact { since, value: cluster }))
+        FactChange::Cluster(cluster.name.clone(), Some(Fact::new(since, cluster)))
     }
 }
 
@@ -106,10 +106,10 @@ pub fn ground_facts() -> Vec<FactChange> {
     let text = ground_manifest();
     let since = Since::at(Timestamp(0));
     let fact = |document: Document<'_>| {
-        let read = manifest::read(&document, &mut manifest::nothing_beside).expect("the fleet's manifests are valid");
+        let read = manifest::read(&document, &mut manifest::nothing_named).expect("the fleet's manifests are valid");
         match read.value {
-            Value::Zone(value) => FactChange::Zone(read.object.name, Some(Fact { since: since.clone(), value })),
-            Value::Tenant(value) => FactChange::Tenant(read.object.name, Some(Fact { since: since.clone(), value })),
+            Value::Zone(value) => FactChange::Zone(read.object.name, Some(Fact::new(since.clone(), value))),
+            Value::Tenant(value) => FactChange::Tenant(read.object.name, Some(Fact::new(since.clone(), value))),
             Value::Cluster(_) | Value::Other => panic!("the ground is a zone and tenants"),
         }
     };

@@ -142,7 +142,7 @@ fn show(object: &ObjectRef, record: &Record, snapshot: &Snapshot) -> Value {
     });
     shown["metadata"]["creationTimestamp"] = record.since().to_string().into();
     if let Some(status) = snapshot.status(object) {
-        shown["status"] = manifest::status::to_json(status);
+        shown["status"] = manifest::status::to_json(object.kind, status);
     }
     shown
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testbed::{ApiServer, KubectlError};
 
 /// The folders under `examples/`, and the codes with which `check` refuses objects there.
-const EXAMPLES: [(&str, &[&str]); 3] = [("fleet", &[]), ("later", &["NotYet"]), ("hub", &["NeedsHub", "NotYet"])];
+const EXAMPLES: [(&str, &[&str]); 3] = [("fleet", &[]), ("later", &["NotYet"]), ("hub", &["NeedsHub"])];
 
 /// Marks the line of a wrong manifest that `check` names; behind it stands what is in the hub's answer.
 const MARK: &str = "# <- ";
@@ -173,7 +173,7 @@ fn kubectl_shows_what_matters() {
     for (kind, columns) in [
         ("zones.fleetgate.dev", "NAME DOMAIN SERIAL ACCEPTED AGE"),
         ("tenants.fleetgate.dev", "NAME NAMESPACE AGE"),
-        ("clusters.fleetgate.dev", "NAME TENANT API READY-NODES ACCEPTED AGE"),
+        ("clusters.fleetgate.dev", "NAME TENANT API READY-NODES STATE AGE"),
         ("addresspools.fleetgate.dev", "NAME CIDRS AGE"),
         ("addressclaims.fleetgate.dev", "NAME POOL ADDRESS AGE"),
         ("federationpolicies.fleetgate.dev", "NAME ENTRY MODE AGE"),
@@ -189,6 +189,9 @@ fn kubectl_shows_what_matters() {
     let status = json!({"status": {
         "apiName": "api.c1.fleet.example",
         "readyNodes": 2,
+        "state": "Ready",
+        "nodes": [{"name": "n1", "addresses": ["192.0.2.1", "2001:db8::1"], "ready": true}],
+        "kept": {"name": "*.c1.fleet.example", "addresses": ["192.0.2.1"], "until": "2026-01-01T00:00:00.123456789Z"},
         "conditions": [{
             "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -198,7 +201,7 @@ fn kubectl_shows_what_matters() {
     hub.server.kubectl(&[&patch[..], &[&status.to_string()]].concat()).unwrap();
     let table = hub.server.kubectl(&["get", "clusters.fleetgate.dev", "c1", "--no-headers"]).unwrap();
     let row: Vec<_> = table.split_whitespace().collect();
-    assert_eq!(row[..5], ["c1", "acme", "api.c1.fleet.example", "2", "Accepted"], "{table}");
+    assert_eq!(row[..5], ["c1", "acme", "api.c1.fleet.example", "2", "Ready"], "{table}");
 }
 
 #[test]

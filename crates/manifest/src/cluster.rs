@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use kube::CustomResource;
 use model::network::Coordinates;
-use model::resource::{Cluster as ModelCluster, ControlPlaneService, IngressMode, Node, Upstream};
-use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName, Proof, ProofKey};
+use model::resource::{Access, Cluster as ModelCluster, ControlPlaneService, IngressMode, Node, Upstream};
+use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName, Proof, ProofKey, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, List};
-use crate::document::Beside;
-use crate::status::ClusterStatus;
+use crate::named::{Home, Lookup, Source, WrongFile, or_hindrance, unusable};
+use crate::status::{ClusterStatus, KeptStatus, NodeStatus};
 use crate::tenant::LimitsSpec;
 use crate::text::{Check, Namespace, Text, checked, plain};
 
@@ -31,11 +31,7 @@ use crate::text::{Check, Namespace, Text, checked, plain};
     printcolumn(name = "Tenant", type_ = "string", json_path = ".spec.tenant"),
     printcolumn(name = "API", type_ = "string", json_path = ".status.apiName"),
     printcolumn(name = "Ready-Nodes", type_ = "integer", json_path = ".status.readyNodes"),
-    printcolumn(
-        name = "Accepted",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"
-    ),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -315,25 +311,62 @@ impl Check for ClusterSpec {
 }
 
 impl ProofSpec {
-    /// Keys in Secrets are left out: a folder cannot have them, and the Cluster is refused for it. The error names the
-    /// file, never what is in it.
-    pub fn read(&self, beside: Beside<'_>) -> Result<Proof, (String, String)> {
-        let files = self.keys.iter().filter_map(|key| key.file.as_ref()).map(|file| &file.0.0);
-        let keys = files.map(|path| {
-            let key = beside(path).and_then(|octets| ProofKey::parse(&octets).map_err(|error| error.to_string()));
-            key.map_err(|reason| (path.clone(), reason))
-        });
-        Ok(Proof { required: self.required, keys: keys.collect::<Result<_, _>>()? })
+    fn read(&self, lookup: &mut Lookup<'_>, hindrance: &mut Option<Refusal>) -> Result<Proof, WrongFile> {
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for key in &self.keys.0 {
+            let (source, field) = match (&key.secret, &key.file) {
+                (Some(secret), _) => (secret.source(), "spec.proof.keys.secret"),
+                (None, file) => (Source::File(file.as_ref().map_or("", |path| &path.0.0)), "spec.proof.keys.file"),
+            };
+            let key = lookup.get(source, field);
+            // The error tells of its form, never what is in it.
+            let key =
+                key.and_then(|octets| ProofKey::parse(&octets).map_err(|error| unusable(source, error.to_string())));
+            keys.extend(or_hindrance(key, hindrance)?);
+        }
+        Ok(Proof { required: self.required, keys })
+    }
+}
+
+impl SecretRef {
+    fn source(&self) -> Source<'_> {
+        Source::Secret { namespace: &self.namespace.0.0, name: &self.name.0 }
     }
 }
 
 impl ClusterSpec {
-    pub fn into_model(self, name: ClusterName, labels: BTreeMap<String, String>, proof: Proof) -> ModelCluster {
-        let from_hub = self.proof.keys.iter().any(|key| key.secret.is_some());
-        let not_yet = from_hub.then_some("spec.proof.keys.secret");
+    /// `status` is what a hub's object has, where it is of a hub.
+    pub(crate) fn into_model(
+        self,
+        name: ClusterName,
+        labels: BTreeMap<String, String>,
+        status: Option<ClusterStatus>,
+        lookup: &mut Lookup<'_>,
+    ) -> Result<ModelCluster, WrongFile> {
+        let mut hindrance = None;
+        let status = status.unwrap_or_default();
+        if lookup.home == Home::Folder && self.control_plane.kube_apiserver.service.is_some() {
+            hindrance = Some(Refusal::NeedsHub("spec.controlPlane.kubeApiserver.service"));
+        }
+        let proof = self.proof.read(lookup, &mut hindrance)?;
+        let access = match (lookup.home, self.access.map(|access| access.kubeconfig.secret)) {
+            // Nobody watches from a folder: the nodes are those that are given.
+            (Home::Folder, _) | (Home::Hub, None) => None,
+            (Home::Hub, Some(Some(SecretRef { namespace, name }))) => {
+                Some(Access { namespace: namespace.0.0, name: name.0, reachable: status.is_reachable() })
+            }
+            (Home::Hub, Some(None)) => {
+                hindrance.get_or_insert(Refusal::NeedsFolder("spec.access.kubeconfig.file"));
+                None
+            }
+        };
+        let nodes = match &access {
+            Some(_) => status.nodes.0.into_iter().map(NodeStatus::into_model).collect(),
+            None => self.nodes.0.into_iter().map(NodeSpec::into_model).collect(),
+        };
         let coordinates = self.location.coordinates().unwrap_or_default();
         let services = self.control_plane.services.0.into_iter();
-        ModelCluster {
+        Ok(ModelCluster {
             id: self.cluster_id.map_or_else(|| ClusterId::from(&name), |id| id.0),
             name,
             labels,
@@ -352,12 +385,8 @@ impl ClusterSpec {
                     addresses: Text::list(&service.addresses),
                 })
                 .collect(),
-            nodes: self
-                .nodes
-                .0
-                .into_iter()
-                .map(|node| Node { name: node.name.0.0, addresses: Text::list(&node.addresses), ready: node.ready })
-                .collect(),
+            nodes,
+            access,
             ingress: match self.ingress.mode {
                 IngressModeSpec::Nodes => IngressMode::Nodes,
                 IngressModeSpec::Hub => IngressMode::Hub,
@@ -365,8 +394,15 @@ impl ClusterSpec {
             allowed_sources: Arc::from(Text::list(&self.allowed_sources)),
             proof: Arc::new(proof),
             limits: self.limits.into_model(),
-            not_yet,
-        }
+            kept: status.kept.map(KeptStatus::into_model),
+            hindrance,
+        })
+    }
+}
+
+impl NodeSpec {
+    fn into_model(self) -> Node {
+        Node { name: self.name.0.0, addresses: Text::list(&self.addresses), ready: self.ready }
     }
 }
 

@@ -1,7 +1,6 @@
 //! From the text of a manifest file to model values, with every mistake located.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
@@ -18,10 +17,10 @@ use crate::dns_endpoint::DnsEndpointSpec;
 use crate::federation::FederationPolicySpec;
 use crate::foreign;
 use crate::labels::{LabelKey, LabelValue};
+use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written, checked_option};
 use crate::zone::ZoneSpec;
-use crate::zone_file;
 
 /// One YAML document of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,16 +95,9 @@ fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "...")
 }
 
-/// Gives the content of a file that a manifest names by its path, or says why it cannot be had.
-pub type Beside<'a> = &'a mut dyn FnMut(&str) -> Result<Arc<Vec<u8>>, String>;
-
-/// For documents that come alone.
-pub fn nothing_beside(_: &str) -> Result<Arc<Vec<u8>>, String> {
-    Err("there are no files beside it".into())
-}
-
-/// Reads one document, and the files that it names.
-pub fn read(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
+/// Reads one document of a folder, and the files that it names.
+pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mistake> {
+    let lookup = Lookup { home: Home::Folder, named };
     let header = match Header::at_a_glance(document.text) {
         Some(header) => header,
         None => parse(document)?,
@@ -118,13 +110,13 @@ pub fn read(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mis
         return Err(mistake(document, reason));
     }
     match kind {
-        Kind::Zone => zone(document, beside),
-        Kind::Tenant => named(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
-        Kind::Cluster => cluster(document, beside),
-        Kind::AddressPool => named(document, kind, |_, _: AddressPoolSpec| Value::Other),
-        Kind::AddressClaim => named(document, kind, |_, _: AddressClaimSpec| Value::Other),
-        Kind::FederationPolicy => named(document, kind, |_, _: FederationPolicySpec| Value::Other),
-        Kind::DnsEndpoint => named(document, kind, |_, _: DnsEndpointSpec| Value::Other),
+        Kind::Zone => zone(document, lookup),
+        Kind::Tenant => of_spec(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Cluster => cluster(document, lookup),
+        Kind::AddressPool => of_spec(document, kind, |_, _: AddressPoolSpec| Value::Other),
+        Kind::AddressClaim => of_spec(document, kind, |_, _: AddressClaimSpec| Value::Other),
+        Kind::FederationPolicy => of_spec(document, kind, |_, _: FederationPolicySpec| Value::Other),
+        Kind::DnsEndpoint => of_spec(document, kind, |_, _: DnsEndpointSpec| Value::Other),
         Kind::Ingress => others::<Ingress>(document, kind),
         Kind::IngressClass => others::<IngressClass>(document, kind),
         Kind::Secret => others::<Secret>(document, kind),
@@ -229,7 +221,7 @@ struct ForeignMetadata {
     namespace: Option<Text<Namespace>>,
 }
 
-fn named<S: DeserializeOwned + Check>(
+fn of_spec<S: DeserializeOwned + Check>(
     document: &Document<'_>,
     kind: Kind,
     value: impl FnOnce(ObjectName, S) -> Value,
@@ -239,26 +231,19 @@ fn named<S: DeserializeOwned + Check>(
     Ok(Manifest { object, value: value(metadata.name.0, spec) })
 }
 
-fn zone(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
+fn zone(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(document)?;
     let object = place(document, Kind::Zone, metadata.name.0.clone(), metadata.namespace)?;
-    let path = spec.zone_file.as_ref().and_then(|file| file.file.as_ref()).map(|path| path.0.0.clone());
-    let zone_file = path.map(|path| {
-        let octets = beside(&path).map_err(|reason| at_path(document, &path, reason))?;
-        // The mistake has its place in that file; ours is where it is named.
-        zone_file::parse(&octets, &spec.domain.0, spec.ttl)
-            .map_err(|mistake| where_it_says(document, &path, format!("{path}:{mistake}")))
-    });
-    let zone_file = zone_file.transpose()?.map(Arc::new);
-    Ok(Manifest { object, value: Value::Zone(spec.into_model(metadata.name.0, zone_file)) })
+    let zone = spec.into_model(metadata.name.0, &mut lookup).map_err(|wrong| in_file(document, &wrong))?;
+    Ok(Manifest { object, value: Value::Zone(zone) })
 }
 
-fn cluster(document: &Document<'_>, beside: Beside<'_>) -> Result<Manifest, Mistake> {
+fn cluster(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ClusterName, ClusterSpec>>(document)?;
     let object = place(document, Kind::Cluster, ObjectName::from(&metadata.name.0), metadata.namespace)?;
     let labels = metadata.labels.into_iter().map(|(key, value)| (key.0.0, value.0.0)).collect();
-    let proof = spec.proof.read(beside).map_err(|(path, reason)| at_path(document, &path, reason))?;
-    let cluster = spec.into_model(metadata.name.0, labels, proof);
+    let cluster = spec.into_model(metadata.name.0, labels, None, &mut lookup);
+    let cluster = cluster.map_err(|wrong| in_file(document, &wrong))?;
     Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
 }
 
@@ -330,8 +315,8 @@ fn unknown_field(document: &Document<'_>, path: &str) -> Mistake {
 }
 
 /// What is wrong with a file that the document names.
-fn at_path(document: &Document<'_>, path: &str, reason: impl std::fmt::Display) -> Mistake {
-    where_it_says(document, path, format!("{path}: {reason}"))
+fn in_file(document: &Document<'_>, wrong: &WrongFile) -> Mistake {
+    where_it_says(document, &wrong.path, wrong.told.clone())
 }
 
 /// The first line that spells the text is most likely the one.

@@ -9,7 +9,9 @@ pub mod dns_endpoint;
 pub mod document;
 pub mod federation;
 mod foreign;
+pub mod hub;
 pub mod labels;
+pub mod named;
 pub mod status;
 pub mod tenant;
 pub mod text;
@@ -17,4 +19,5 @@ pub mod verdict;
 pub mod zone;
 pub mod zone_file;
 
-pub use document::{Beside, Document, Manifest, Mistake, Value, nothing_beside, read, split};
+pub use document::{Document, Manifest, Mistake, Value, read, split};
+pub use named::{Missing, Named, Source, nothing_named};

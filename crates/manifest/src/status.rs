@@ -1,10 +1,21 @@
 //! What we say of our own objects, in the form of Kubernetes' status.
 
+use std::net::IpAddr;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use model::snapshot::{Detail, Status};
+use model::DnsName;
+use model::identity::Kind;
+use model::resource::Node;
+use model::snapshot::{Detail, KeptSet, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::bounded::List;
+use crate::text::{Moment, Text};
+
+/// The state of a Cluster that is not accepted.
+const REFUSED: &str = "Refused";
 
 /// The status of kinds that have nothing but conditions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +58,78 @@ pub struct ClusterStatus {
     /// How many of its nodes are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_nodes: Option<u32>,
+    /// What the conditions come to, in one word: `Ready`, `NoReadyNodes`, `NotPublished`, `Pending` (nobody has seen its
+    /// nodes yet), `Unreachable` (its nodes are those last seen) or `Refused`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Where `spec.access` is set: its nodes as they were last seen. They count instead of `spec.nodes`.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub nodes: List<NodeStatus, 5000>,
+    /// While no node is ready: the last addresses of the `apps` name, which stay for the Zone's grace time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptStatus>,
+}
+
+impl ClusterStatus {
+    /// The condition of whoever watches the nodes.
+    pub const REACHABLE: &'static str = "Reachable";
+
+    /// `None` where nobody knows.
+    pub(crate) fn is_reachable(&self) -> Option<bool> {
+        let condition = self.conditions.iter().find(|condition| condition.type_ == Self::REACHABLE)?;
+        match condition.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// One node, as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// The name of the node.
+    pub name: String,
+    /// The addresses at which it takes traffic, IPv4 and IPv6.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub addresses: List<Text<IpAddr>, 8>,
+    /// Whether it is ready, and neither cordoned nor terminating.
+    pub ready: bool,
+}
+
+/// Addresses that stay although no node is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptStatus {
+    /// The name that they stand under.
+    pub name: Text<DnsName>,
+    /// The addresses.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub addresses: List<Text<IpAddr>, 40000>,
+    /// When they go.
+    pub until: Text<Moment>,
+}
+
+impl NodeStatus {
+    pub(crate) fn into_model(self) -> Node {
+        Node { name: self.name, addresses: Text::list(&self.addresses), ready: self.ready }
+    }
+}
+
+impl KeptStatus {
+    pub(crate) fn into_model(self) -> KeptSet {
+        KeptSet { name: self.name.0, addresses: Text::list(&self.addresses), until: self.until.0.0 }
+    }
+}
+
+impl From<&KeptSet> for KeptStatus {
+    fn from(kept: &KeptSet) -> Self {
+        let addresses = kept.addresses.iter().copied().map(Text).collect();
+        Self { name: Text(kept.name.clone()), addresses: List(addresses), until: Text(Moment(kept.until)) }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,25 +144,34 @@ pub struct AddressClaimStatus {
     pub address: Option<String>,
 }
 
-/// The status as it stands in the object.
-pub fn to_json(status: &Status) -> serde_json::Value {
-    let conditions: Vec<Condition> = status.conditions.iter().map(condition).collect();
-    let written = match &status.detail {
-        Detail::None => serde_json::to_value(ObjectStatus { conditions }),
-        Detail::Zone { serial, digest } => {
+/// What the plan says of an object of this kind, as it stands in the object; what others say there is not its to write.
+pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
+    let conditions: Vec<Condition> = status.conditions.iter().map(|told| condition(told, status.generation)).collect();
+    let written = match (kind, &status.detail) {
+        (_, Detail::Zone { serial, digest }) => {
             serde_json::to_value(ZoneStatus { conditions, serial: Some(*serial), digest: Some(digest.to_string()) })
         }
-        Detail::Cluster { api_name, apps_name, ready_nodes } => serde_json::to_value(ClusterStatus {
-            conditions,
-            api_name: Some(api_name.to_string()),
-            apps_name: Some(apps_name.to_string()),
-            ready_nodes: Some(u32::try_from(*ready_nodes).unwrap_or(u32::MAX)),
-        }),
+        (_, Detail::Cluster { api_name, apps_name, ready_nodes, state, kept }) => {
+            let state = if status.refusal().is_some() { REFUSED } else { state };
+            serde_json::to_value(ClusterStatus {
+                conditions,
+                api_name: Some(api_name.to_string()),
+                apps_name: Some(apps_name.to_string()),
+                ready_nodes: Some(u32::try_from(*ready_nodes).unwrap_or(u32::MAX)),
+                state: Some(state.into()),
+                kept: kept.as_ref().map(KeptStatus::from),
+                nodes: List::default(),
+            })
+        }
+        (Kind::Cluster, Detail::None) => {
+            serde_json::to_value(ClusterStatus { conditions, state: Some(REFUSED.into()), ..ClusterStatus::default() })
+        }
+        (_, Detail::None) => serde_json::to_value(ObjectStatus { conditions }),
     };
     written.expect("a status is made of texts and numbers")
 }
 
-fn condition(condition: &model::snapshot::Condition) -> Condition {
+fn condition(condition: &model::snapshot::Condition, generation: Option<i64>) -> Condition {
     let seconds = i64::try_from(condition.since.as_unix().as_secs()).unwrap_or(i64::MAX);
     Condition {
         type_: condition.kind.into(),
@@ -87,6 +179,6 @@ fn condition(condition: &model::snapshot::Condition) -> Condition {
         reason: condition.reason.into(),
         message: condition.message.clone(),
         last_transition_time: Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)),
-        observed_generation: None,
+        observed_generation: generation,
     }
 }

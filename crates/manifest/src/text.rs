@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use k8s_openapi::jiff;
 use model::identity::IdentityError;
 use model::name::NameTemplate;
 use model::network::CidrError;
-use model::{Cidr, ClusterId, ClusterName, DnsName, ObjectName};
+use model::{Cidr, ClusterId, ClusterName, DnsName, ObjectName, Timestamp};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -334,6 +335,40 @@ impl Written for Span {
     }
 }
 
+/// A moment, to the nanosecond, so that everybody who waits for it waits for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(pub Timestamp);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no moment; write it as 2026-01-31T12:00:00Z")]
+pub struct MomentError(String);
+
+impl FromStr for Moment {
+    type Err = MomentError;
+
+    fn from_str(text: &str) -> Result<Self, MomentError> {
+        let moment: jiff::Timestamp = text.parse().map_err(|_| MomentError(text.into()))?;
+        // The model's clock begins in 1970 and ends in 2554.
+        u64::try_from(moment.as_nanosecond()).map(|nanos| Self(Timestamp(nanos))).map_err(|_| MomentError(text.into()))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = jiff::Timestamp::from_nanosecond(self.0.0.into()).unwrap_or(jiff::Timestamp::MAX);
+        moment.fmt(f)
+    }
+}
+
+impl Written for Moment {
+    const NAME: &'static str = "Moment";
+    const EXPECTED: &'static str = "a moment such as 2026-01-31T12:00:00Z";
+
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
 /// What a structure must hold beyond the types of its fields.
 pub trait Check {
     fn check(&self) -> Result<(), String>;
@@ -413,5 +448,22 @@ mod tests {
             assert!(bad.parse::<Span>().is_err(), "{bad}");
         }
         assert_eq!(Span(Duration::from_millis(61_001)).to_string(), "61001ms");
+    }
+
+    #[test]
+    fn moments_lose_nothing() {
+        for (text, nanos) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2026-01-31T12:00:00Z", 1_769_860_800_000_000_000),
+            ("2026-01-31T12:00:00.000000001Z", 1_769_860_800_000_000_001),
+            ("2554-07-21T23:34:33.709551615Z", u64::MAX),
+        ] {
+            assert_eq!(text.parse::<Moment>().unwrap().0, Timestamp(nanos), "{text}");
+            assert_eq!(Moment(Timestamp(nanos)).to_string(), text);
+        }
+        assert_eq!("2026-01-31T13:00:00+01:00".parse::<Moment>().unwrap().to_string(), "2026-01-31T12:00:00Z");
+        for bad in ["", "now", "1969-12-31T23:59:59Z", "2600-01-01T00:00:00Z", "2026-01-31"] {
+            assert!(bad.parse::<Moment>().is_err(), "{bad}");
+        }
     }
 }

@@ -8,13 +8,15 @@ use kube::CustomResource;
 use model::name::NameTemplate;
 use model::resource::{FrontDoor, Nameserver, Zone as ModelZone};
 use model::zone_file::ZoneFile;
-use model::{DnsName, ObjectName};
+use model::{DnsName, ObjectName, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, List};
+use crate::named::{Home, Lack, Lookup, Source, WrongFile, or_hindrance, unusable};
 use crate::status::ZoneStatus;
 use crate::text::{Check, Namespace, Span, Text, checked, checked_option, plain, within};
+use crate::zone_file;
 
 /// RFC 2181 8: a TTL has 31 bits.
 const MAX_TTL: u32 = 2_147_483_647;
@@ -250,20 +252,30 @@ impl Check for ZoneSpec {
     }
 }
 
+impl ZoneFileSpec {
+    /// It is one of the two, or the manifest was refused; and the field that says so.
+    fn source(&self) -> (Source<'_>, &'static str) {
+        match (&self.config_map, &self.file) {
+            (Some(ConfigMapKeySpec { namespace, name, key }), _) => {
+                let source = Source::ConfigMap { namespace: &namespace.0.0, name: &name.0, key: &key.0.0 };
+                (source, "spec.zoneFile.configMap")
+            }
+            (None, file) => (Source::File(file.as_ref().map_or("", |path| path.0.0.as_str())), "spec.zoneFile.file"),
+        }
+    }
+}
+
 impl ZoneSpec {
-    /// `zone_file` is what `spec.zoneFile` names, read with `spec.domain` and `spec.ttl`.
-    pub fn into_model(self, name: ObjectName, zone_file: Option<Arc<ZoneFile>>) -> ModelZone {
-        let not_yet = if self.dnssec.enabled {
-            Some("spec.dnssec")
-        } else if self.zone_file.is_some() && zone_file.is_none() {
-            Some("spec.zoneFile")
-        } else if self.publish.contains(&Publisher::DnsEndpoint) {
-            Some("spec.publish: dnsEndpoint")
-        } else {
-            None
-        };
+    pub(crate) fn into_model(self, name: ObjectName, lookup: &mut Lookup<'_>) -> Result<ModelZone, WrongFile> {
+        let mut hindrance = self.dnssec.enabled.then_some(Refusal::NotYet("spec.dnssec"));
+        let file = self.zone_file.as_ref().map(|file| self.read_file(file, lookup));
+        let zone_file = file.map(|file| or_hindrance(file, &mut hindrance)).transpose()?.flatten();
+        let hand_out = self.publish.contains(&Publisher::DnsEndpoint);
+        if hand_out && lookup.home == Home::Folder {
+            hindrance.get_or_insert(Refusal::NeedsHub("spec.publish: dnsEndpoint"));
+        }
         let nameservers = self.nameservers.0.into_iter();
-        ModelZone {
+        Ok(ModelZone {
             name,
             domain: self.domain.0,
             nameservers: nameservers
@@ -278,8 +290,20 @@ impl ZoneSpec {
             }),
             zone_file,
             authoritative: self.publish.contains(&Publisher::Authoritative),
+            hand_out,
             grace: self.withdrawal.grace.0.0,
-            not_yet,
-        }
+            hindrance,
+        })
+    }
+
+    fn read_file(&self, file: &ZoneFileSpec, lookup: &mut Lookup<'_>) -> Result<Arc<ZoneFile>, Lack> {
+        let (source, field) = file.source();
+        let octets = lookup.get(source, field)?;
+        let parsed = zone_file::parse(&octets, &self.domain.0, self.ttl);
+        parsed.map(Arc::new).map_err(|mistake| match source {
+            // The mistake has its place in that file; ours is where it is named.
+            Source::File(path) => Lack::WrongFile(WrongFile { path: path.into(), told: format!("{path}:{mistake}") }),
+            _ => unusable(source, mistake.to_string()),
+        })
     }
 }

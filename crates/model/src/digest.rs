@@ -4,6 +4,7 @@
 use std::fmt;
 use std::hash::Hasher as _;
 use std::ops::{AddAssign, SubAssign};
+use std::str::FromStr;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
@@ -81,6 +82,21 @@ impl fmt::Display for Digest {
     }
 }
 
+/// As it is displayed.
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let is_digit = |octet: u8| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet);
+        let digits = Some(text).filter(|text| text.len() == 32 && text.bytes().all(is_digit));
+        digits.and_then(|digits| u128::from_str_radix(digits, 16).ok()).map(Self).ok_or(DigestError)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a digest has 32 lower-case hexadecimal digits")]
+pub struct DigestError;
+
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
@@ -126,6 +142,10 @@ mod tests {
     fn digests_stay_what_they_are() {
         let digest = set(b"\x01a\x04test\0", 1, 30, &[&[192, 0, 2, 1], &[192, 0, 2, 2]]);
         assert_eq!(digest.to_string(), "1362d0f08d981dd72659d7406dbddb3c");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        for bad in ["", "1", "+1362d0f08d981dd72659d7406dbddb3", "1362D0F08D981DD72659D7406DBDDB3C"] {
+            assert_eq!(bad.parse::<Digest>(), Err(DigestError), "{bad}");
+        }
     }
 
     #[test]

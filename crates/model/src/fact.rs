@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::digest::Digest;
 use crate::identity::{ClusterName, ObjectName, ObjectRef};
+use crate::refusal::Refusal;
 use crate::resource::{Cluster, Tenant, Zone};
 
 /// Nanoseconds since the Unix epoch. The model is told the time, it never asks.
@@ -65,17 +67,38 @@ impl Since {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact<T> {
     pub since: Since,
+    /// Which generation of the object it is; a folder knows none.
+    pub generation: Option<i64>,
     pub value: T,
+}
+
+impl<T> Fact<T> {
+    pub fn new(since: Since, value: T) -> Self {
+        Self { since, generation: None, value }
+    }
+}
+
+/// The serial under which the leader published the content of a zone that has this digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    pub serial: u32,
+    pub digest: Digest,
 }
 
 /// One thing that became known; `None` means that it is gone.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant)] // Nearly all facts are of clusters.
 pub enum FactChange {
     Zone(ObjectName, Option<Fact<Zone>>),
     Tenant(ObjectName, Option<Fact<Tenant>>),
     Cluster(ClusterName, Option<Fact<Cluster>>),
     /// An object of a kind that nothing acts upon yet: there or gone.
     Other(ObjectRef, bool),
+    /// An object that is there and cannot be read. It is refused until its next fact, and nothing else: whoever feeds
+    /// facts decides whether an earlier good one stays and is served on, or is taken away first.
+    Broken(ObjectRef, Refusal),
+    /// What a hub says of a Zone's content.
+    Number(ObjectName, Option<Number>),
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub mod snapshot;
 pub mod zone_file;
 
 pub use digest::Digest;
-pub use fact::{Fact, FactChange, Since, Timestamp};
+pub use fact::{Fact, FactChange, Number, Since, Timestamp};
 pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 pub use name::DnsName;
 pub use network::{Cidr, Location};

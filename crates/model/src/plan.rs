@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::claim::{Claim, Claims, Seniority};
-use crate::fact::{Fact, FactChange, Timestamp};
+use crate::fact::{Fact, FactChange, Number, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::refusal::Refusal;
@@ -37,9 +37,13 @@ pub struct Planner {
     /// The accepted zones.
     domains: Domains,
     claims: Claims,
+    /// Objects that cannot be read as they are now, and why.
+    broken: BTreeMap<ObjectRef, Refusal>,
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
     ledger: Ledger,
+    /// What a hub said of zones that are not accepted yet.
+    numbers: BTreeMap<ObjectName, Number>,
     /// What an earlier process kept of clusters that this one has not come to yet.
     kept: HashMap<ClusterName, KeptSet>,
     snapshot: Arc<Snapshot>,
@@ -48,6 +52,7 @@ pub struct Planner {
 #[derive(Debug)]
 struct ClusterState {
     seniority: Seniority,
+    generation: Option<i64>,
     cluster: Cluster,
     /// What it would be if nobody was before it; `None` until this plan has come to it.
     draft: Option<Result<Draft, Refusal>>,
@@ -65,6 +70,8 @@ pub struct Planned {
     /// To be written down soon, so that a restart does not withdraw them: the last addresses of clusters that have no ready
     /// node any more, and `None` where that is over.
     pub kept: Vec<(ClusterName, Option<KeptSet>)>,
+    /// What a hub says anew of the content of these domains, also where that is as it was.
+    pub numbers: Vec<(DnsName, Number)>,
     /// When to plan again even if no fact changes.
     pub wake: Option<Timestamp>,
 }
@@ -121,14 +128,15 @@ impl Planner {
             self.judge(&next, &mut queue, &mut step);
         }
 
+        let numbers = self.take_over_numbers(&mut step);
         for (name, _) in self.kept.extract_if(|_, kept| kept.until <= now) {
             self.ledger.keep(&name, None);
         }
 
-        let (snapshot, changes) = step.finish(&mut self.ledger);
+        let (snapshot, changes) = step.finish(&mut self.ledger, &self.broken);
         self.snapshot = Arc::clone(&snapshot);
         let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
-        Planned { snapshot, changes, reserve, kept, wake: self.withdrawals.first().map(|(at, _)| *at) }
+        Planned { snapshot, changes, reserve, kept, numbers, wake: self.withdrawals.first().map(|(at, _)| *at) }
     }
 
     /// Takes the facts in and notes what has to be looked at again.
@@ -142,33 +150,56 @@ impl Planner {
         for fact in facts {
             match fact {
                 FactChange::Zone(name, fact) => {
-                    step.retract_status(ObjectRef::cluster_scoped(Kind::Zone, name.clone()), fact.is_none());
+                    let object = ObjectRef::cluster_scoped(Kind::Zone, name.clone());
+                    if fact.is_none() {
+                        self.numbers.remove(&name);
+                    }
+                    touched.zones |= self.broken.remove(&object).is_some();
+                    step.retract_status(object, fact.is_none());
                     touched.zones |= replace(&mut self.zones, name, fact);
                 }
                 FactChange::Tenant(name, fact) => {
                     let object = ObjectRef::cluster_scoped(Kind::Tenant, name.clone());
+                    let mended = self.broken.remove(&object).is_some();
                     step.retract_status(object.clone(), fact.is_none());
-                    if fact.is_some() {
-                        step.set_status(object, Status::accepted([], Detail::None));
+                    if let Some(fact) = &fact {
+                        step.set_status(object, Status::accepted([], Detail::None).of_generation(fact.generation));
                     }
-                    if replace(&mut self.tenants, name.clone(), fact) {
+                    if replace(&mut self.tenants, name.clone(), fact) || mended {
                         touched.tenants.insert(name);
                     }
                 }
                 FactChange::Cluster(name, Some(fact)) => {
+                    self.broken.remove(&cluster_object(&name));
                     self.enter(fact, queue);
                     touched.clusters.insert(name);
                 }
                 FactChange::Cluster(name, None) => {
+                    self.broken.remove(&cluster_object(&name));
                     self.leave(&name, queue, step);
                     touched.clusters.remove(&name);
                 }
                 FactChange::Other(object, present) => {
+                    self.broken.remove(&object);
                     step.retract_status(object.clone(), !present);
                     if present {
                         let refusal = Refusal::NotYet(object.kind.as_str());
                         step.set_status(object, Status::refused(&refusal));
                     }
+                }
+                FactChange::Broken(object, refusal) => {
+                    step.doubt_status(&object, &refusal);
+                    // Clusters that name an object without a good fact are told that it is refused, not missing.
+                    match object.kind {
+                        Kind::Zone => touched.zones |= !self.zones.contains_key(&object.name),
+                        Kind::Tenant => _ = touched.tenants.insert(object.name.clone()),
+                        _ => {}
+                    }
+                    self.broken.insert(object, refusal);
+                }
+                FactChange::Number(zone, number) => {
+                    self.numbers.remove(&zone);
+                    self.numbers.extend(number.map(|number| (zone, number)));
                 }
             }
         }
@@ -177,12 +208,12 @@ impl Planner {
 
     /// Puts a cluster in, or its new facts in the place of its old ones.
     fn enter(&mut self, fact: Fact<Cluster>, queue: &mut BTreeSet<Seniority>) {
-        let cluster = fact.value;
-        let seniority = Seniority { since: fact.since, cluster: cluster.name.clone() };
+        let Fact { since, generation, value: cluster } = fact;
+        let seniority = Seniority { since, cluster: cluster.name.clone() };
         let of_tenant = self.clusters_of_tenant.entry(cluster.tenant.clone()).or_default();
         of_tenant.insert(cluster.name.clone());
         let Some(state) = self.clusters.get_mut(&cluster.name) else {
-            let state = ClusterState { seniority, cluster, draft: None, accepted: false };
+            let state = ClusterState { seniority, generation, cluster, draft: None, accepted: false };
             self.clusters.insert(state.cluster.name.clone(), state);
             return;
         };
@@ -195,22 +226,29 @@ impl Planner {
             state.draft = None;
             state.seniority = seniority;
         }
+        state.generation = generation;
         state.cluster = cluster;
     }
 
     fn leave(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
+        step.retract_status(cluster_object(name), true);
         let Some(state) = self.clusters.remove(name) else { return };
         release(&mut self.claims, &state, queue);
         forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
         self.unschedule(name);
         step.retract_cluster(name);
-        step.retract_status(ObjectRef::cluster_scoped(Kind::Cluster, name.into()), true);
     }
 
     /// Works out what a cluster claims, and moves its place in the lines when that changed.
     fn draft(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>) {
         let Some(state) = self.clusters.get_mut(name) else { return };
-        let draft = Some(cluster::draft(&state.cluster, &self.zones, &self.tenants, &self.domains));
+        let ground = cluster::Ground {
+            zones: &self.zones,
+            tenants: &self.tenants,
+            domains: &self.domains,
+            broken: &self.broken,
+        };
+        let draft = Some(cluster::draft(&state.cluster, &ground));
         if claims_of(draft.as_ref()) != claims_of(state.draft.as_ref()) {
             release(&mut self.claims, state, queue);
             for claim in claims_of(draft.as_ref()) {
@@ -238,7 +276,7 @@ impl Planner {
             }
         }
 
-        let object = ObjectRef::cluster_scoped(Kind::Cluster, (&who.cluster).into());
+        let (object, generation) = (cluster_object(&who.cluster), state.generation);
         let withdraw_at = match verdict {
             Ok(draft) => {
                 let zone = &self.zones[&state.cluster.zone].value;
@@ -248,15 +286,16 @@ impl Planner {
                 if recalled.is_some() {
                     self.ledger.keep(&who.cluster, None);
                 }
-                let last = cluster::LastSet { before, recalled };
+                let last = cluster::LastSet { before, recalled: recalled.as_ref().or(state.cluster.kept.as_ref()) };
                 let part = cluster::part(&state.cluster, draft, zone, tenant, &last, step.now());
-                step.set_status(object, cluster::status(&state.cluster, draft, zone, &part));
+                let status = cluster::status(&state.cluster, draft, zone, &part);
+                step.set_status(object, status.of_generation(generation));
                 let withdraw_at = part.withdraw_at;
                 step.place_cluster(&who.cluster, part);
                 withdraw_at
             }
             Err(refusal) => {
-                step.set_status(object, Status::refused(&refusal));
+                step.set_status(object, Status::refused(&refusal).of_generation(generation));
                 step.retract_cluster(&who.cluster);
                 None
             }
@@ -266,6 +305,23 @@ impl Planner {
         if let Some(state) = self.clusters.get_mut(&who.cluster) {
             state.accepted = accepts;
         }
+    }
+
+    /// Of the zones that are accepted; those of others wait for it.
+    fn take_over_numbers(&mut self, step: &mut Step) -> Vec<(DnsName, Number)> {
+        let mut taken = Vec::new();
+        let accepted = |zone: &ObjectName| {
+            let zone = &self.zones.get(zone)?.value;
+            self.domains.accepts(zone).then_some(&zone.domain)
+        };
+        self.numbers.retain(|zone, number| {
+            let Some(apex) = accepted(zone) else { return true };
+            self.ledger.take_over(apex, *number);
+            step.number_again(apex);
+            taken.push((apex.clone(), *number));
+            false
+        });
+        taken
     }
 
     fn first_holder(&self, draft: &Draft, who: &Seniority) -> Option<Refusal> {
@@ -281,6 +337,10 @@ impl Planner {
             self.withdrawals.remove(&(at, name.clone()));
         }
     }
+}
+
+fn cluster_object(name: &ClusterName) -> ObjectRef {
+    ObjectRef::cluster_scoped(Kind::Cluster, name.into())
 }
 
 fn claims_of(draft: Option<&Result<Draft, Refusal>>) -> &[Claim] {

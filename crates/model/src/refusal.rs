@@ -37,6 +37,8 @@ pub enum Refusal {
     RefusedZone(ObjectName),
     #[error("no Tenant is called {0}")]
     UnknownTenant(ObjectName),
+    #[error("Tenant {0} is refused itself")]
+    RefusedTenant(ObjectName),
     #[error("{claim} belongs to Cluster {holder}, which was first")]
     Taken { claim: Claim, holder: ClusterName },
     #[error("{claim} is claimed twice by this very Cluster")]
@@ -57,8 +59,17 @@ pub enum Refusal {
     NameserverWithoutAddress(DnsName),
     #[error("the name made from template `{template}` does not fit: {source}")]
     NameTooLong { template: String, source: NameError },
-    #[error("{0} needs a Kubernetes hub; a folder has no Services to look up")]
+    #[error("{0} needs a Kubernetes hub; a folder has no such thing")]
     NeedsHub(&'static str),
+    #[error("{0} names a file beside the manifest; a hub has no such thing")]
+    NeedsFolder(&'static str),
+    /// Names what the object refers to, never what is in it.
+    #[error("{what} cannot be used: {reason}")]
+    Unreadable { what: String, reason: String },
+    #[error("it cannot be read: {reason}")]
+    Malformed { reason: String },
+    #[error("Service {service} has never had a ready endpoint")]
+    NoEndpoints { service: String },
     #[error("{0} is not supported yet; leave it out")]
     NotYet(&'static str),
 }
@@ -70,6 +81,7 @@ impl Refusal {
             Self::UnknownZone(_) => "UnknownZone",
             Self::RefusedZone(_) => "RefusedZone",
             Self::UnknownTenant(_) => "UnknownTenant",
+            Self::RefusedTenant(_) => "RefusedTenant",
             Self::Taken { claim: Claim::Id(_), .. } => "ClusterIdTaken",
             Self::Taken { claim: Claim::Name(_), .. } => "NameTaken",
             Self::ClaimedTwice { .. } => "ClaimedTwice",
@@ -82,6 +94,10 @@ impl Refusal {
             Self::NameserverWithoutAddress(_) => "NameserverWithoutAddress",
             Self::NameTooLong { .. } => "NameTooLong",
             Self::NeedsHub(_) => "NeedsHub",
+            Self::NeedsFolder(_) => "NeedsFolder",
+            Self::Unreadable { .. } => "Unreadable",
+            Self::Malformed { .. } => "Malformed",
+            Self::NoEndpoints { .. } => "NoEndpoints",
             Self::NotYet(_) => "NotYet",
         }
     }
@@ -98,6 +114,7 @@ impl Refusal {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotYet(_) => Blame::Us,
+            Self::NoEndpoints { .. } => Blame::Backend,
             _ => Blame::Author,
         }
     }

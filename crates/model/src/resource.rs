@@ -9,6 +9,8 @@ use crate::identity::{ClusterId, ClusterName, ObjectName};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
 use crate::proof::Proof;
+use crate::refusal::Refusal;
+use crate::snapshot::KeptSet;
 use crate::zone_file::ZoneFile;
 
 /// A delegated DNS zone and how its clusters are named.
@@ -25,10 +27,12 @@ pub struct Zone {
     pub zone_file: Option<Arc<ZoneFile>>,
     /// Whether we answer for the zone ourselves.
     pub authoritative: bool,
+    /// Whether its clusters' records are handed to others, as `DNSEndpoint` objects.
+    pub hand_out: bool,
     /// How long the last addresses of a cluster stay when no node is ready any more.
     pub grace: Duration,
-    /// A setting that is written down but that nothing honours yet; its field.
-    pub not_yet: Option<&'static str>,
+    /// Why it cannot be served, known to whoever read it.
+    pub hindrance: Option<Refusal>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +87,42 @@ pub struct Cluster {
     pub api_server: Upstream,
     pub services: Vec<ControlPlaneService>,
     pub nodes: Vec<Node>,
+    /// Where it is there, `nodes` are those that somebody saw.
+    pub access: Option<Access>,
     pub ingress: IngressMode,
     pub allowed_sources: Arc<[Cidr]>,
     pub proof: Arc<Proof>,
     pub limits: Limits,
-    /// A setting that is written down but that nothing honours yet; its field.
-    pub not_yet: Option<&'static str>,
+    /// What whoever plans for the others has kept while no node is ready; it counts where the last addresses are not
+    /// known first-hand.
+    pub kept: Option<KeptSet>,
+    /// Why it cannot be served, known to whoever read it.
+    pub hindrance: Option<Refusal>,
+}
+
+impl Cluster {
+    /// Puts the endpoints of the Service in its place. None at all is a hindrance: somebody who once knew one keeps it.
+    pub fn resolve(&mut self, endpoints: Vec<SocketAddr>) {
+        let Upstream::Service { namespace, name, .. } = &self.api_server else { return };
+        if endpoints.is_empty() {
+            let service = format!("{namespace}/{name}");
+            self.hindrance.get_or_insert(Refusal::NoEndpoints { service });
+        } else {
+            self.api_server = Upstream::Addresses(endpoints);
+        }
+    }
+}
+
+/// A kubeconfig with which a cluster's nodes are watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Where the Secret that holds it is.
+    pub namespace: ObjectName,
+    /// The name of the Secret.
+    pub name: ObjectName,
+    /// Whether whoever watches gets through; `None` before the first attempt. Its condition `Reachable` says so, which
+    /// is never the plan's to write.
+    pub reachable: Option<bool>,
 }
 
 /// Where a part of a control plane listens.

@@ -1,7 +1,7 @@
 //! Serials of zones (RFC 1982): they rise with every change and never go back, also where a process ends at any moment.
 
 use crate::digest::Digest;
-use crate::fact::Timestamp;
+use crate::fact::{Number, Timestamp};
 
 /// How many serials one write to disk reserves. A storm of a change every 10 ms writes every 10 s; a process that is
 /// killed skips at most as many, of which there are 2 million times as many to skip.
@@ -44,6 +44,13 @@ pub(crate) struct Content {
 impl From<SerialFloor> for SerialState {
     fn from(floor: SerialFloor) -> Self {
         Self { serial: floor.serial, digest: floor.digest, reserved: floor.serial }
+    }
+}
+
+impl From<Number> for SerialState {
+    /// What a hub has needs no disk. The next change has the next serial, so that everybody guesses it alike.
+    fn from(number: Number) -> Self {
+        Self { serial: number.serial, digest: Some(number.digest), reserved: number.serial.wrapping_add(BLOCK) }
     }
 }
 

@@ -47,6 +47,11 @@ impl Snapshot {
         self.routes_by_server_name.iter()
     }
 
+    /// The accepted zones, in no order.
+    pub fn zones(&self) -> impl Iterator<Item = &Arc<ZonePart>> {
+        self.zones.values()
+    }
+
     pub fn zone(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
         self.zones.get(name)
     }
@@ -91,6 +96,8 @@ pub struct ZonePart {
     /// Of everything that is served, but for the serial, which rises whenever this changes.
     pub digest: Digest,
     pub authoritative: bool,
+    /// Whether the names of its clusters are handed to others.
+    pub hand_out: bool,
 }
 
 /// RFC 1035 3.3.13, with the TTL that the record itself has.
@@ -112,7 +119,12 @@ pub struct ClusterPart {
     /// The apex of the zone that `names` stand in.
     pub apex: DnsName,
     pub id: ClusterId,
+    /// What is published of it, by whomever.
     pub names: Vec<NameRecords>,
+    /// Whether we answer for them.
+    pub authoritative: bool,
+    /// Whether they are handed to others.
+    pub hand_out: bool,
     /// The API server's route is the first.
     pub routes: Vec<(DnsName, Arc<Route>)>,
     /// When the last addresses of the `apps` name go, while no node is ready.
@@ -120,17 +132,22 @@ pub struct ClusterPart {
 }
 
 impl ClusterPart {
+    /// The names that we answer for.
+    pub fn answered(&self) -> &[NameRecords] {
+        if self.authoritative { &self.names } else { &[] }
+    }
+
+    /// The names that others are to answer for.
+    pub fn handed_out(&self) -> &[NameRecords] {
+        if self.hand_out { &self.names } else { &[] }
+    }
+
     /// What a restart must not forget, while no node is ready.
     pub(crate) fn kept_set(&self) -> Option<KeptSet> {
         let until = self.withdraw_at?;
         // The `apps` name stands last, and has records as long as it is not withdrawn.
         let apps = self.names.last()?;
-        let addresses = apps.records.iter().flat_map(|set| match &set.data {
-            RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
-            RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
-            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
-        });
-        Some(KeptSet { name: apps.name.clone(), addresses: addresses.collect(), until })
+        Some(KeptSet { name: apps.name.clone(), addresses: apps.addresses(), until })
     }
 }
 
@@ -147,6 +164,18 @@ pub struct KeptSet {
 pub struct NameRecords {
     pub name: DnsName,
     pub records: Arc<[RecordSet]>,
+}
+
+impl NameRecords {
+    /// The addresses that it leads to by itself.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let of_set = |set: &RecordSet| match &set.data {
+            RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
+            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
+        };
+        self.records.iter().flat_map(of_set).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,17 +246,30 @@ pub struct Status {
     pub detail: Detail,
     /// The object that had first what this one wants too.
     pub lost_to: Option<ObjectRef>,
+    /// Which generation of the object it speaks of, where that is known.
+    pub generation: Option<i64>,
 }
 
 impl Status {
     pub(crate) fn accepted(others: impl IntoIterator<Item = Condition>, detail: Detail) -> Self {
         let accepted = Condition::new(Condition::ACCEPTED, true, "Valid", "");
-        Self { conditions: std::iter::once(accepted).chain(others).collect(), detail, lost_to: None }
+        Self { conditions: std::iter::once(accepted).chain(others).collect(), detail, lost_to: None, generation: None }
     }
 
     pub(crate) fn refused(refusal: &Refusal) -> Self {
-        let condition = Condition::new(Condition::ACCEPTED, false, refusal.code(), refusal.to_string());
-        Self { conditions: vec![condition], detail: Detail::None, lost_to: refusal.holder() }
+        let conditions = vec![Condition::refused(refusal)];
+        Self { conditions, detail: Detail::None, lost_to: refusal.holder(), generation: None }
+    }
+
+    /// The object as it is now cannot be read; the rest speaks of an earlier one, which may still be served.
+    pub(crate) fn broken(mut self, refusal: &Refusal) -> Self {
+        self.conditions.retain(|condition| condition.kind != Condition::ACCEPTED);
+        self.conditions.insert(0, Condition::refused(refusal));
+        Self { lost_to: refusal.holder(), generation: None, ..self }
+    }
+
+    pub(crate) fn of_generation(self, generation: Option<i64>) -> Self {
+        Self { generation, ..self }
     }
 
     pub fn refusal(&self) -> Option<&Condition> {
@@ -238,8 +280,19 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     None,
-    Zone { serial: u32, digest: Digest },
-    Cluster { api_name: DnsName, apps_name: DnsName, ready_nodes: usize },
+    Zone {
+        serial: u32,
+        digest: Digest,
+    },
+    Cluster {
+        api_name: DnsName,
+        apps_name: DnsName,
+        ready_nodes: usize,
+        /// One word for a table.
+        state: &'static str,
+        /// While no node is ready.
+        kept: Option<KeptSet>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -263,6 +316,10 @@ impl Condition {
 
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
+    }
+
+    fn refused(refusal: &Refusal) -> Self {
+        Self::new(Self::ACCEPTED, false, refusal.code(), refusal.to_string())
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
-use manifest::{Document, Manifest, Mistake, Value};
+use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
 use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
 
 use crate::database::{Database, DatabaseError, Record};
@@ -185,8 +185,13 @@ impl Home {
         let known: Vec<(ObjectRef, Record)> = known.into_iter().collect();
         let values = parallel::map(&known, |(_, record)| {
             let document = Document { first_line: record.line, text: &record.text };
-            let recall =
-                |path: &str| record.beside.get(path).cloned().ok_or_else(|| "is not in the database".to_owned());
+            let recall = |source: Source<'_>| {
+                let content = match source {
+                    Source::File(path) => record.beside.get(path).cloned(),
+                    Source::Secret { .. } | Source::ConfigMap { .. } => None,
+                };
+                content.ok_or_else(|| Missing("is not in the database".into()))
+            };
             manifest::read(&document, &mut { recall }).map(|manifest| manifest.value)
         });
         let mut facts = Vec::new();
@@ -539,12 +544,13 @@ impl Reader<'_> {
             return (beside.clone(), Ok(entry));
         }
         let (mut stamps, mut contents) = (Beside::new(), BTreeMap::new());
-        let read = manifest::read(document, &mut |given: &str| {
-            let file = folder::beside(file, given)?;
+        let read = manifest::read(document, &mut |source: Source<'_>| {
+            let Source::File(given) = source else { return Err(Missing("a folder has files only".into())) };
+            let file = folder::beside(file, given).map_err(Missing)?;
             let path = self.root.join(&file);
             // Before the content: what is written meanwhile has another one.
             stamps.insert(file, folder::stamp(&path));
-            let content = Arc::new(folder::read_beside(&path)?);
+            let content = Arc::new(folder::read_beside(&path).map_err(Missing)?);
             contents.insert(given.to_owned(), Arc::clone(&content));
             Ok(content)
         });
@@ -591,14 +597,12 @@ fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
         (Kind::Tenant, None) => FactChange::Tenant(object.name.clone(), None),
         (Kind::Cluster, None) => FactChange::Cluster(cluster_name(object), None),
         (_, None) => FactChange::Other(object.clone(), false),
-        (_, Some((at, Value::Zone(value)))) => {
-            FactChange::Zone(object.name.clone(), Some(Fact { since: since(at), value }))
-        }
+        (_, Some((at, Value::Zone(value)))) => FactChange::Zone(object.name.clone(), Some(Fact::new(since(at), value))),
         (_, Some((at, Value::Tenant(value)))) => {
-            FactChange::Tenant(object.name.clone(), Some(Fact { since: since(at), value }))
+            FactChange::Tenant(object.name.clone(), Some(Fact::new(since(at), value)))
         }
         (_, Some((at, Value::Cluster(value)))) => {
-            FactChange::Cluster(value.name.clone(), Some(Fact { since: since(at), value: *value }))
+            FactChange::Cluster(value.name.clone(), Some(Fact::new(since(at), *value)))
         }
         (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
     }

@@ -86,7 +86,7 @@ fn would_be_called(object: &ObjectRef, zone: &Zone, name: &DnsName) -> bool {
 fn read_zone(name: ObjectName, database: &Database) -> Result<Option<Zone>, DatabaseError> {
     let Some(record) = database.get(&ObjectRef::cluster_scoped(Kind::Zone, name))? else { return Ok(None) };
     let document = Document { first_line: 1, text: &record.text };
-    match manifest::read(&document, &mut manifest::nothing_beside) {
+    match manifest::read(&document, &mut manifest::nothing_named) {
         Ok(manifest::Manifest { value: manifest::Value::Zone(zone), .. }) => Ok(Some(zone)),
         _ => Ok(None),
     }

@@ -128,7 +128,7 @@ fn closed() -> SocketAddr {
 /// What a planner makes of clusters `c0`, `c1`, ... with these addresses.
 fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
     fn fact<T>(value: T) -> Fact<T> {
-        Fact { since: Since::at(Timestamp(1)), value }
+        Fact::new(Since::at(Timestamp(1)), value)
     }
     let zone = Zone {
         name: "main".parse().unwrap(),
@@ -141,7 +141,8 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         authoritative: true,
         zone_file: None,
         grace: Duration::ZERO,
-        not_yet: None,
+        hand_out: false,
+        hindrance: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),
@@ -165,7 +166,9 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         allowed_sources: [].into(),
         proof: Arc::default(),
         limits: Limits::default(),
-        not_yet: None,
+        access: None,
+        kept: None,
+        hindrance: None,
     });
     let facts = [
         FactChange::Zone(zone.name.clone(), Some(fact(zone))),

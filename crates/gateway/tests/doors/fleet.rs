@@ -210,7 +210,8 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         authoritative: true,
         zone_file: None,
         grace: Duration::from_mins(1),
-        not_yet: None,
+        hand_out: false,
+        hindrance: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),
@@ -247,10 +248,12 @@ fn cluster(member: Member) -> Cluster {
         allowed_sources: member.allowed.iter().map(|range| range.parse().unwrap()).collect(),
         proof: Arc::new(member.proof),
         limits: member.limits,
-        not_yet: None,
+        access: None,
+        kept: None,
+        hindrance: None,
     }
 }
 
 fn fact<T>(value: T) -> Fact<T> {
-    Fact { since: Since::at(Timestamp(1)), value }
+    Fact::new(Since::at(Timestamp(1)), value)
 }

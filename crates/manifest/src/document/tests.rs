@@ -5,7 +5,7 @@ use super::*;
 fn read_one(text: &str) -> Result<Manifest, Mistake> {
     let documents: Vec<_> = split(text).collect();
     assert_eq!(documents.len(), 1, "{text}");
-    read(&documents[0], &mut nothing_beside)
+    read(&documents[0], &mut crate::nothing_named)
 }
 
 const CLUSTER: &str = "\
@@ -114,7 +114,8 @@ fn mistakes_are_located_and_explained() {
 #[test]
 fn lines_count_from_the_top_of_the_file() {
     let file = format!("{ZONE}---\n{}", CLUSTER.replace("zone: main", "zone: [main]"));
-    let mistakes: Vec<_> = split(&file).filter_map(|document| read(&document, &mut nothing_beside).err()).collect();
+    let mistakes: Vec<_> =
+        split(&file).filter_map(|document| read(&document, &mut crate::nothing_named).err()).collect();
     assert_eq!(mistakes.len(), 1);
     assert_eq!(mistakes[0].line, 7 + 1 + 6, "{}", mistakes[0]);
 }
@@ -172,7 +173,7 @@ proptest::proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "(?s).{0,400}") {
         for document in split(&text) {
-            let _ = read(&document, &mut nothing_beside);
+            let _ = read(&document, &mut crate::nothing_named);
         }
     }
 }

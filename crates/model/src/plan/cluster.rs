@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::zone::{Domains, address_sets};
 use crate::claim::Claim;
 use crate::fact::{Fact, Timestamp};
-use crate::identity::ObjectName;
+use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameTemplate};
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, FrontDoor, IngressMode, Tenant, Upstream, Zone};
@@ -24,25 +24,47 @@ pub(super) struct Draft {
     pub(super) claims: Vec<Claim>,
 }
 
-pub(super) fn draft(
-    cluster: &Cluster,
-    zones: &BTreeMap<ObjectName, Fact<Zone>>,
-    tenants: &BTreeMap<ObjectName, Fact<Tenant>>,
-    domains: &Domains,
-) -> Result<Draft, Refusal> {
-    if let Some(field) = cluster.not_yet {
-        return Err(Refusal::NotYet(field));
+/// What a cluster stands upon.
+pub(super) struct Ground<'a> {
+    pub(super) zones: &'a BTreeMap<ObjectName, Fact<Zone>>,
+    pub(super) tenants: &'a BTreeMap<ObjectName, Fact<Tenant>>,
+    pub(super) domains: &'a Domains,
+    pub(super) broken: &'a BTreeMap<ObjectRef, Refusal>,
+}
+
+impl Ground<'_> {
+    fn zone_of(&self, cluster: &Cluster) -> Result<&Zone, Refusal> {
+        let name = || cluster.zone.clone();
+        match self.zones.get(&cluster.zone) {
+            Some(zone) if self.domains.accepts(&zone.value) => Ok(&zone.value),
+            None if !self.broken.contains_key(&ObjectRef::cluster_scoped(Kind::Zone, name())) => {
+                Err(Refusal::UnknownZone(name()))
+            }
+            _ => Err(Refusal::RefusedZone(name())),
+        }
+    }
+
+    fn check_tenant(&self, cluster: &Cluster) -> Result<(), Refusal> {
+        let name = || cluster.tenant.clone();
+        if self.tenants.contains_key(&cluster.tenant) {
+            Ok(())
+        } else if self.broken.contains_key(&ObjectRef::cluster_scoped(Kind::Tenant, name())) {
+            Err(Refusal::RefusedTenant(name()))
+        } else {
+            Err(Refusal::UnknownTenant(name()))
+        }
+    }
+}
+
+pub(super) fn draft(cluster: &Cluster, ground: &Ground<'_>) -> Result<Draft, Refusal> {
+    if let Some(hindrance) = &cluster.hindrance {
+        return Err(hindrance.clone());
     }
     if let Upstream::Service { .. } = cluster.api_server {
         return Err(Refusal::NeedsHub("spec.controlPlane.kubeApiserver.service"));
     }
-    if !tenants.contains_key(&cluster.tenant) {
-        return Err(Refusal::UnknownTenant(cluster.tenant.clone()));
-    }
-    let zone = &zones.get(&cluster.zone).ok_or_else(|| Refusal::UnknownZone(cluster.zone.clone()))?.value;
-    if !domains.accepts(zone) {
-        return Err(Refusal::RefusedZone(cluster.zone.clone()));
-    }
+    ground.check_tenant(cluster)?;
+    let (zone, domains) = (ground.zone_of(cluster)?, ground.domains);
 
     let expand = |template: &NameTemplate| {
         template
@@ -100,7 +122,7 @@ pub(super) fn part(
         IngressMode::Nodes => {
             let ready = cluster.nodes.iter().filter(|node| node.ready).flat_map(|node| node.addresses.iter().copied());
             let ready = address_sets(ready, zone.ttl).into();
-            if zone.authoritative { keep_or_withdraw(ready, draft, zone, last, now) } else { (ready, None) }
+            if is_published(zone) { keep_or_withdraw(ready, draft, zone, last, now) } else { (ready, None) }
         }
     };
     let services = cluster.services.iter().map(|service| &service.sni).filter(|sni| sni.is_at_or_under(&zone.domain));
@@ -108,15 +130,21 @@ pub(super) fn part(
     let names = at_the_door
         .map(|name| NameRecords { name: name.clone(), records: Arc::clone(&front_door) })
         .chain([NameRecords { name: draft.apps_name.clone(), records: apps }])
-        .filter(|name| zone.authoritative && !name.records.is_empty())
+        .filter(|name| is_published(zone) && !name.records.is_empty())
         .collect();
     ClusterPart {
         apex: zone.domain.clone(),
         id: cluster.id.clone(),
         names,
+        authoritative: zone.authoritative,
+        hand_out: zone.hand_out,
         routes: routes(cluster, tenant, draft),
         withdraw_at,
     }
+}
+
+fn is_published(zone: &Zone) -> bool {
+    zone.authoritative || zone.hand_out
 }
 
 /// While no node is ready, the last addresses stay for the zone's grace time: better an address that may come back
@@ -140,21 +168,25 @@ fn keep_or_withdraw(
 /// What the `apps` name of a cluster pointed at last.
 pub(super) struct LastSet<'a> {
     pub(super) before: Option<&'a Arc<ClusterPart>>,
-    /// By an earlier process.
-    pub(super) recalled: Option<KeptSet>,
+    /// By an earlier process, or by whoever plans for the others.
+    pub(super) recalled: Option<&'a KeptSet>,
 }
 
 impl LastSet<'_> {
     /// The records, and until when they stay; `latest` if that begins only now.
     fn of(&self, draft: &Draft, zone: &Zone, latest: Timestamp) -> Option<(Arc<[RecordSet]>, Timestamp)> {
-        if let Some(before) = self.before {
+        let seen = self.before.and_then(|before| {
             let last = before.names.iter().find(|name| name.name == draft.apps_name)?;
-            return Some((Arc::clone(&last.records), before.withdraw_at.unwrap_or(latest)));
-        }
-        let recalled = self.recalled.as_ref().filter(|kept| kept.name == draft.apps_name)?;
-        let records = address_sets(recalled.addresses.iter().copied(), zone.ttl);
-        // The clock may have gone back while nobody looked.
-        Some((records.into(), recalled.until.min(latest)))
+            Some((last.addresses(), before.withdraw_at.unwrap_or(latest)))
+        });
+        let (addresses, until) = seen.or_else(|| {
+            let kept = self.recalled.filter(|kept| kept.name == draft.apps_name)?;
+            // The clock may have gone back while nobody looked.
+            Some((kept.addresses.clone(), kept.until.min(latest)))
+        })?;
+        // Made anew, so that they are the same whether they were seen or recalled.
+        let records = address_sets(addresses.into_iter(), zone.ttl);
+        (!records.is_empty()).then(|| (records.into(), until))
     }
 }
 
@@ -190,21 +222,43 @@ fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Ar
 
 pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &ClusterPart) -> Status {
     let ready_nodes = cluster.nodes.iter().filter(|node| node.ready).count();
-    let published = if !zone.authoritative {
-        Condition::new(
-            Condition::PUBLISHED,
-            false,
-            "NotAuthoritative",
-            format!("Zone {} does not publish it", zone.name),
-        )
-    } else if zone.gateway.is_none() {
-        let message = format!("Zone {} has no gateway for {} to point at", zone.name, draft.api_name);
-        Condition::new(Condition::PUBLISHED, false, "NoGateway", message)
-    } else {
-        Condition::new(Condition::PUBLISHED, true, "Authoritative", "")
+    let (published, nodes_ready) = (published(draft, zone), nodes_ready(cluster, draft, zone, part));
+    let detail = Detail::Cluster {
+        api_name: draft.api_name.clone(),
+        apps_name: draft.apps_name.clone(),
+        ready_nodes,
+        state: state(cluster, &published, &nodes_ready),
+        kept: part.kept_set(),
     };
-    let detail = Detail::Cluster { api_name: draft.api_name.clone(), apps_name: draft.apps_name.clone(), ready_nodes };
-    Status::accepted([published, nodes_ready(cluster, draft, zone, part)], detail)
+    Status::accepted([published, nodes_ready], detail)
+}
+
+/// One word for a table: of all that could be said, what somebody would want to know first.
+fn state(cluster: &Cluster, published: &Condition, nodes_ready: &Condition) -> &'static str {
+    match cluster.access.as_ref().map(|access| access.reachable) {
+        Some(Some(false)) => "Unreachable",
+        Some(None) if cluster.nodes.is_empty() => "Pending",
+        _ if cluster.ingress == IngressMode::Nodes && !nodes_ready.holds => "NoReadyNodes",
+        _ if !published.holds => "NotPublished",
+        _ => "Ready",
+    }
+}
+
+/// Whether its names are in DNS, and by whom.
+fn published(draft: &Draft, zone: &Zone) -> Condition {
+    let (holds, reason, message) = match (zone.authoritative, zone.hand_out) {
+        (false, false) => (false, "NotAuthoritative", format!("Zone {} does not publish it", zone.name)),
+        _ if zone.gateway.is_none() => {
+            let message = format!("Zone {} has no gateway for {} to point at", zone.name, draft.api_name);
+            (false, "NoGateway", message)
+        }
+        (true, false) => (true, "Authoritative", String::new()),
+        (false, true) => (true, "DNSEndpoint", "a DNSEndpoint hands it to others".to_owned()),
+        (true, true) => {
+            (true, "AuthoritativeAndDNSEndpoint", "answered here, and a DNSEndpoint hands it to others".to_owned())
+        }
+    };
+    Condition::new(Condition::PUBLISHED, holds, reason, message)
 }
 
 /// A ready node without an address is none that anybody can reach.
@@ -214,11 +268,16 @@ fn nodes_ready(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &ClusterPart
         let message = format!("{} of {} ready", ready().count(), cluster.nodes.len());
         return Condition::new(Condition::NODES_READY, true, "Ready", message);
     }
-    let lack = if ready().count() == 0 { "no node is ready" } else { "no ready node has an address" };
+    let unseen = cluster.access.as_ref().is_some_and(|access| access.reachable.is_none());
+    let lack = match ready().count() {
+        0 if unseen && cluster.nodes.is_empty() => "nobody has seen its nodes yet",
+        0 => "no node is ready",
+        _ => "no ready node has an address",
+    };
     let apps = &draft.apps_name;
     let (reason, message) = match part.withdraw_at {
         Some(at) => ("Grace", format!("{lack}; {apps} keeps its last addresses until {at}")),
-        None if zone.authoritative && cluster.ingress == IngressMode::Nodes => {
+        None if is_published(zone) && cluster.ingress == IngressMode::Nodes => {
             ("NoReadyNode", format!("{lack}; {apps} is withdrawn until that changes"))
         }
         None => ("NoReadyNode", lack.to_owned()),

@@ -1,13 +1,13 @@
 //! What outlives a plan: where the serials of every domain have come to (one that comes back, or passes to another zone,
 //! goes on from there), and what a restart is to know.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::digest::Digest;
-use crate::fact::Timestamp;
+use crate::fact::{Number, Timestamp};
 use crate::identity::ClusterName;
 use crate::name::DnsName;
-use crate::serial::{Content, SerialFloor, SerialState};
+use crate::serial::{BLOCK, Content, SerialFloor, SerialState};
 use crate::snapshot::{KeptSet, NameRecords, ZonePart};
 
 #[derive(Debug, Default)]
@@ -22,6 +22,9 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Entry {
     serial: Option<SerialState>,
+    /// What was numbered here since a hub said the first of these; at most [`BLOCK`], as a hub that lags behind by more
+    /// has other troubles.
+    given: VecDeque<Number>,
     /// How many names of ours are served beside the zone file, and the digest of them all.
     names: usize,
     digest: Digest,
@@ -62,11 +65,28 @@ impl Ledger {
         }
         let content = Content { digest, of_file, verbatim: !part.generated && entry.names == 0 };
         let (state, floor) = SerialState::next(entry.serial, content, now);
+        if entry.serial != Some(state) {
+            entry.given.push_back(Number { serial: state.serial, digest });
+            let excess = entry.given.len().saturating_sub(BLOCK as usize);
+            entry.given.drain(..excess);
+        }
         entry.serial = Some(state);
         (part.soa.serial, part.digest) = (state.serial, digest);
         if let Some(floor) = floor {
             self.pending.insert(part.apex.clone(), floor);
         }
+    }
+
+    /// Takes over what a hub says, which is what counts: everybody else serves by it. Only the echo of what was numbered
+    /// here says nothing new, however much has been numbered since; whoever leads would go back by it.
+    pub(super) fn take_over(&mut self, apex: &DnsName, number: Number) {
+        let entry = self.entry(apex);
+        if let Some(place) = entry.given.iter().position(|given| *given == number) {
+            entry.given.drain(..place);
+            return;
+        }
+        entry.given = VecDeque::from([number]);
+        entry.serial = Some(number.into());
     }
 
     pub(super) fn take_pending(&mut self) -> Vec<(DnsName, SerialFloor)> {

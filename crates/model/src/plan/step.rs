@@ -7,6 +7,7 @@ use super::ledger::Ledger;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
+use crate::refusal::Refusal;
 use crate::snapshot::{
     Changes, ClusterPart, Detail, NameChange, NameRecords, Route, Snapshot, Status, ZoneChange, ZonePart,
 };
@@ -19,6 +20,8 @@ pub(super) struct Step {
     clusters: BTreeMap<ClusterName, Option<ClusterPart>>,
     zones: BTreeMap<ObjectName, Option<ZonePart>>,
     statuses: BTreeMap<ObjectRef, Option<Status>>,
+    /// Domains whose serial may be another one, whatever their content.
+    renumbered: BTreeSet<DnsName>,
 }
 
 impl Step {
@@ -29,6 +32,7 @@ impl Step {
             clusters: BTreeMap::new(),
             zones: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            renumbered: BTreeSet::new(),
         }
     }
 
@@ -56,6 +60,10 @@ impl Step {
         self.clusters.insert(name.clone(), None);
     }
 
+    pub(super) fn number_again(&mut self, apex: &DnsName) {
+        self.renumbered.insert(apex.clone());
+    }
+
     pub(super) fn set_status(&mut self, object: ObjectRef, status: Status) {
         self.statuses.insert(object, Some(status));
     }
@@ -67,13 +75,26 @@ impl Step {
         }
     }
 
-    pub(super) fn finish(mut self, ledger: &mut Ledger) -> (Arc<Snapshot>, Changes) {
+    /// Has something said of an object that cannot be read: what was said last, until [`Step::finish`] puts the refusal
+    /// in front of it.
+    pub(super) fn doubt_status(&mut self, object: &ObjectRef, refusal: &Refusal) {
+        let before = || self.before.status(object).map(|status| Status::clone(status));
+        let status = self.statuses.remove(object).unwrap_or_else(before);
+        let status = status.unwrap_or_else(|| Status::refused(refusal));
+        self.statuses.insert(object.clone(), Some(status));
+    }
+
+    pub(super) fn finish(
+        mut self,
+        ledger: &mut Ledger,
+        broken: &BTreeMap<ObjectRef, Refusal>,
+    ) -> (Arc<Snapshot>, Changes) {
         let mut next = Snapshot::clone(&self.before);
         let mut names = NameSteps { gone: Vec::new(), set: Vec::new(), ledger };
         let mut changed = self.apply_zone_parts(&mut next, &mut names);
         changed |= self.apply_cluster_parts(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &mut names);
-        let statuses = self.apply_statuses(&mut next);
+        let statuses = self.apply_statuses(&mut next, broken);
         if !changed && statuses.is_empty() {
             return (self.before, Changes::default());
         }
@@ -136,8 +157,8 @@ impl Step {
                 names.ledger.keep(&name, kept);
             }
             names.replace(
-                old.map(|part| (&part.apex, part.names.as_slice())),
-                part.as_ref().map(|part| (&part.apex, part.names.as_slice())),
+                old.map(|part| (&part.apex, part.answered())),
+                part.as_ref().map(|part| (&part.apex, part.answered())),
             );
             let Some(part) = part else { continue };
             if let Some((_, api_server)) = part.routes.first()
@@ -155,7 +176,8 @@ impl Step {
 
     /// Gives every zone whose content changed its next serial, and says what becomes of the zones.
     fn number_zones(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> Vec<ZoneChange> {
-        let touched = names.apexes();
+        let mut touched = names.apexes();
+        touched.append(&mut self.renumbered);
         let mut changes = self.withdrawn_zones(next);
         let is_new =
             |name: &ObjectName, part| self.zones.contains_key(name) && self.before.zones.get(name) != Some(part);
@@ -168,10 +190,10 @@ impl Step {
             .map(|(name, part, is_new)| (name.clone(), (ZonePart::clone(part), is_new)))
             .collect();
         for (name, (mut part, is_new)) in to_number {
-            let digest = part.digest;
+            let before = (part.digest, part.soa.serial);
             names.ledger.number(&mut part, self.now);
             // A name that passed from one cluster to another may still lead to the same addresses.
-            if !is_new && part.digest == digest {
+            if !is_new && (part.digest, part.soa.serial) == before {
                 continue;
             }
             if part.authoritative {
@@ -204,10 +226,14 @@ impl Step {
     }
 
     /// Returns the objects whose status is another than before.
-    fn apply_statuses(&mut self, next: &mut Snapshot) -> Vec<ObjectRef> {
+    fn apply_statuses(&mut self, next: &mut Snapshot, broken: &BTreeMap<ObjectRef, Refusal>) -> Vec<ObjectRef> {
         let mut changed = Vec::new();
         for (object, status) in std::mem::take(&mut self.statuses) {
             let before = self.before.statuses.get(&object);
+            let status = status.map(|status| match broken.get(&object) {
+                Some(refusal) => status.broken(refusal),
+                None => status,
+            });
             let status = status.map(|status| self.date_conditions(status, before.map(AsRef::as_ref)));
             if before.map(AsRef::as_ref) == status.as_ref() {
                 continue;

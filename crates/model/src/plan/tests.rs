@@ -2,6 +2,7 @@
 
 mod accepted;
 mod fleet;
+mod hub;
 mod properties;
 mod refused;
 mod serials;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ledger::Ledger;
 use super::step::Step;
 use crate::digest::Digest;
-use crate::fact::{Fact, Since};
+use crate::fact::Fact;
 use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::refusal::Refusal;
@@ -70,14 +70,14 @@ pub(super) fn settle(
     step: &mut Step,
 ) -> Domains {
     let mut domains = Domains::default();
-    let mut by_seniority: Vec<(&Since, &Zone)> = zones.values().map(|fact| (&fact.since, &fact.value)).collect();
-    by_seniority.sort_by_key(|(since, zone)| (*since, &zone.name));
+    let mut by_seniority: Vec<&Fact<Zone>> = zones.values().collect();
+    by_seniority.sort_by_key(|fact| (&fact.since, &fact.value.name));
 
     let gone: Vec<ObjectName> = step.zones_before().filter(|name| !zones.contains_key(*name)).cloned().collect();
     for name in gone {
         step.retract_zone(&name);
     }
-    for (_, zone) in by_seniority {
+    for Fact { generation, value: zone, .. } in by_seniority {
         let object = ObjectRef::cluster_scoped(Kind::Zone, zone.name.clone());
         match judge(zone, &domains) {
             Ok(()) => {
@@ -87,13 +87,14 @@ pub(super) fn settle(
                 domains.by_apex.insert(zone.domain.clone(), zone.name.clone());
                 // As it was: whether there is anything new to number is found out when all has been planned.
                 let (serial, digest) = ledger.last(&zone.domain);
-                step.set_status(object, Status::accepted([], Detail::Zone { serial, digest }));
+                let status = Status::accepted([], Detail::Zone { serial, digest });
+                step.set_status(object, status.of_generation(*generation));
                 let part = part(zone, before, &mut domains);
                 let soa = Soa { serial, ..part.soa };
                 step.place_zone(&zone.name, ZonePart { soa, digest, ..part });
             }
             Err(refusal) => {
-                step.set_status(object, Status::refused(&refusal));
+                step.set_status(object, Status::refused(&refusal).of_generation(*generation));
                 step.retract_zone(&zone.name);
             }
         }
@@ -102,11 +103,15 @@ pub(super) fn settle(
 }
 
 fn judge(zone: &Zone, domains: &Domains) -> Result<(), Refusal> {
-    if let Some(field) = zone.not_yet {
-        return Err(Refusal::NotYet(field));
+    if let Some(hindrance) = &zone.hindrance {
+        return Err(hindrance.clone());
     }
     if let Some(holder) = domains.by_apex.get(&zone.domain) {
         return Err(Refusal::DomainTaken { domain: zone.domain.clone(), holder: holder.clone() });
+    }
+    // Where only others answer, their own name servers are in the delegation.
+    if !zone.authoritative {
+        return Ok(());
     }
     let servers = servers(zone);
     if servers.is_empty() {
@@ -159,8 +164,16 @@ fn part(zone: &Zone, before: &Domains, domains: &mut Domains) -> ZonePart {
         }
         None => (None, names),
     };
-    let (apex, soa, authoritative) = (zone.domain.clone(), soa(zone), zone.authoritative);
-    ZonePart { apex, soa, names, file, generated, digest: Digest::default(), authoritative }
+    ZonePart {
+        apex: zone.domain.clone(),
+        soa: soa(zone),
+        names,
+        file,
+        generated,
+        digest: Digest::default(),
+        authoritative: zone.authoritative,
+        hand_out: zone.hand_out,
+    }
 }
 
 /// The NS records, and the addresses of name servers inside, where the zone file has none.
@@ -173,7 +186,7 @@ fn generated_names(zone: &Zone) -> Vec<NameRecords> {
     };
     let servers = servers(zone);
     let mut at_apex = Vec::new();
-    if file.is_none_or(|file| file.nameservers().is_empty()) {
+    if !servers.is_empty() && file.is_none_or(|file| file.nameservers().is_empty()) {
         at_apex.push(RecordSet { ttl: zone.ttl, data: RecordData::Ns(servers.clone()) });
     }
     if servers.contains(&zone.domain) {

@@ -1,11 +1,14 @@
 //! A planner with a clock, facts as lines of text, and its snapshot as lines of text.
 //!
 //! ```text
-//! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external dnssec
+//! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
 //! tenant acme connections=10 rate=5
 //! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! pool public
+//! broken cluster c1
+//! number main 1000 0123456789abcdef0123456789abcdef
 //! gone cluster c1
 //! ```
 //! Whatever is left out has the value shown, but for lists, which are empty, and the bare words, which turn something
@@ -17,11 +20,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::super::*;
-use crate::fact::Since;
+use crate::fact::{Number, Since};
 use crate::name::DnsName;
 use crate::network::Location;
 use crate::resource::{
-    ControlPlaneService, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, Upstream as Listener,
+    Access, ControlPlaneService, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, Upstream as Listener,
 };
 use crate::snapshot::{Condition, NameRecords, RecordData, Soa};
 use crate::zone_file::{Builder, ZoneFile};
@@ -137,6 +140,15 @@ fn fact(line: &str) -> FactChange {
             FactChange::Cluster(parse(name), Some(settings.fact(cluster(name, &settings))))
         }
         ["pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), true),
+        ["broken", kind, name] => {
+            let kind = Kind::find(kind).unwrap_or_else(|| panic!("no kind: {kind}"));
+            let refusal = Refusal::Malformed { reason: "a test says so".into() };
+            FactChange::Broken(ObjectRef::cluster_scoped(kind, parse(name)), refusal)
+        }
+        ["number", name, serial, digest] => {
+            let number = Number { serial: parse(serial), digest: parse(digest) };
+            FactChange::Number(parse(name), Some(number))
+        }
         ["gone", "zone", name] => FactChange::Zone(parse(name), None),
         ["gone", "tenant", name] => FactChange::Tenant(parse(name), None),
         ["gone", "cluster", name] => FactChange::Cluster(parse(name), None),
@@ -168,7 +180,8 @@ impl<'a> Settings<'a> {
     }
 
     fn fact<T>(&self, value: T) -> Fact<T> {
-        Fact { since: Since::at(at(parse(self.get("since").unwrap_or("1")))), value }
+        let since = Since::at(at(parse(self.get("since").unwrap_or("1"))));
+        Fact { since, generation: self.get("generation").map(parse), value }
     }
 }
 
@@ -200,8 +213,9 @@ fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
         gateway,
         zone_file: settings.get("file").map(|records| Arc::new(zone_file(domain, records))),
         authoritative: !settings.has("external"),
+        hand_out: settings.has("handout"),
         grace: Duration::from_secs(parse(settings.get("grace").unwrap_or("60"))),
-        not_yet: settings.has("dnssec").then_some("spec.dnssec"),
+        hindrance: settings.has("dnssec").then_some(Refusal::NotYet("spec.dnssec")),
     }
 }
 
@@ -272,12 +286,31 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         api_server: if settings.has("service") { hub_service } else { listener },
         services: services.collect(),
         nodes: nodes.collect(),
+        access: settings.get("access").map(access),
         ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
         allowed_sources: [parse("0.0.0.0/0")].into(),
         proof: Arc::default(),
         limits: settings.limits(),
-        not_yet: settings.has("proof").then_some("spec.proof"),
+        kept: settings.get("kept").map(|text| kept_set(name, text)),
+        hindrance: settings.has("proof").then_some(Refusal::NotYet("spec.proof")),
     }
+}
+
+fn access(text: &str) -> Access {
+    let reachable = match text {
+        "unseen" => None,
+        "reachable" => Some(true),
+        "unreachable" => Some(false),
+        _ => panic!("no access: {text}"),
+    };
+    Access { namespace: parse("fleetgate-system"), name: parse("kubeconfig"), reachable }
+}
+
+/// `ADDRESSES/SECONDS`
+fn kept_set(cluster: &str, text: &str) -> KeptSet {
+    let (given, until) = text.split_once('/').unwrap_or_else(|| panic!("no kept set: {text}"));
+    let name = parse(&format!("*.{cluster}.fleet.example"));
+    KeptSet { name, addresses: addresses(given), until: at(parse(until)) }
 }
 
 fn addresses(text: &str) -> Vec<IpAddr> {

@@ -21,7 +21,7 @@ use crate::zone_file::ZoneFile;
 fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
     let domains = vec!["fleet.example", "c2.fleet.example", "other.test"];
     let gateways = vec!["192.0.2.10", "lb.example.net", "none"];
-    let bare = vec!["", "", "", "", "", "external", "external", "dnssec"];
+    let bare = vec!["", "", "", "", "", "external", "external handout", "handout", "dnssec"];
     let files = vec![
         "",
         "",
@@ -65,12 +65,23 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
 
 /// An upsert, or the deletion of what it would have made.
 fn change(grace: &'static str) -> impl Strategy<Value = String> {
-    (upsert(grace), prop::bool::weighted(0.25)).prop_map(|(line, gone)| if gone { gone_line(&line) } else { line })
+    (upsert(grace), prop_oneof![8 => Just(""), 3 => Just("gone"), 1 => Just("broken")]).prop_map(|(line, fate)| {
+        match fate {
+            "gone" => gone_line(&line),
+            "broken" => gone_line(&line).replacen("gone pool", "gone addresspool", 1).replacen("gone", "broken", 1),
+            _ => line,
+        }
+    })
 }
 
 fn gone_line(line: &str) -> String {
+    let line = line.trim().trim_start_matches("broken ").trim_start_matches("address");
     let mut words = line.split_whitespace();
     format!("gone {} {}", words.next().unwrap_or(""), words.next().unwrap_or(""))
+}
+
+fn is_broken(line: &str) -> bool {
+    line.trim_start().starts_with("broken")
 }
 
 /// Plans, each of a few changes at once.
@@ -86,15 +97,20 @@ fn plans(grace: &'static str) -> impl Strategy<Value = Vec<Vec<String>>> {
     })
 }
 
-/// The last word on each object.
+/// The last word on each object; that it cannot be read comes after what was good.
 fn last_words(lines: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut last = BTreeMap::new();
     for line in lines.into_iter().flat_map(|lines| lines.lines().map(str::to_owned).collect::<Vec<_>>()) {
         let gone = line.trim_start().starts_with("gone");
         let key = if gone { line.trim().to_owned() } else { gone_line(&line) };
-        last.insert(key, (!gone).then_some(line));
+        let (good, broken) = last.entry(key).or_insert((None, None));
+        if is_broken(&line) {
+            *broken = Some(line);
+        } else {
+            (*good, *broken) = ((!gone).then_some(line), None);
+        }
     }
-    last.into_values().flatten().collect()
+    last.into_values().flat_map(|(good, broken)| [good, broken]).flatten().collect()
 }
 
 fn planned(planner: &mut Planner, lines: &[String], seconds: u64) -> Planned {
@@ -172,8 +188,8 @@ fn served_by(snapshot: &Snapshot) -> Served {
         let earlier = served.insert(part.apex.clone(), (part.soa.clone(), part.file.clone(), BTreeMap::new()));
         assert_eq!(earlier, None, "two zones have the domain {}", part.apex);
     }
-    let of_zones = zones.iter().map(|part| (&part.apex, &part.names));
-    let of_clusters = snapshot.clusters.values().map(|part| (&part.apex, &part.names));
+    let of_zones = zones.iter().map(|part| (&part.apex, part.names.as_slice()));
+    let of_clusters = snapshot.clusters.values().map(|part| (&part.apex, part.answered()));
     for (apex, names) in of_zones.chain(of_clusters) {
         for name in names {
             let (_, file, there) = served.get_mut(apex).expect("only names of served zones are published");
@@ -215,11 +231,16 @@ fn assert_sound(planner: &Planner) {
     let zones = planner.zones.keys().map(|name| object(Kind::Zone, name));
     let tenants = planner.tenants.keys().map(|name| object(Kind::Tenant, name));
     let clusters = planner.clusters.keys().map(|name| object(Kind::Cluster, &name.into()));
-    let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).collect();
+    let broken = planner.broken.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
+    let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).chain(broken).collect();
     let told = content.statuses.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
     assert_eq!(told.collect::<BTreeSet<_>>(), known);
     for (object, status) in snapshot.statuses() {
         let accepted = status.refusal().is_none();
+        if planner.broken.contains_key(object) {
+            assert!(!accepted, "{object}");
+            continue;
+        }
         match object.kind {
             Kind::Zone => {
                 let part = snapshot.zone(&object.name);
@@ -326,7 +347,8 @@ proptest! {
             planned(&mut planner, lines, 1000);
         }
         let known = last_words(plans.concat());
-        let twice: Vec<_> = known.iter().flat_map(|line| [gone_line(line), line.clone()]).collect();
+        let gone = |line: &String| (!is_broken(line)).then(|| gone_line(line));
+        let twice: Vec<_> = known.iter().flat_map(|line| gone(line).into_iter().chain([line.clone()])).collect();
         let before = Arc::clone(planner.snapshot());
         let again = planned(&mut planner, &twice, 1001);
         prop_assert_eq!(&again.changes, &Changes::default());

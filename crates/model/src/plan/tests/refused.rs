@@ -16,7 +16,7 @@ fn the_refusals_of_a_cluster() {
         (
             "cluster c1 service",
             "c1",
-            "NeedsHub: spec.controlPlane.kubeApiserver.service needs a Kubernetes hub; a folder has no Services to look up",
+            "NeedsHub: spec.controlPlane.kubeApiserver.service needs a Kubernetes hub; a folder has no such thing",
         ),
         ("cluster c1 sni=fleet.example", "c1", "Reserved: fleet.example is reserved by Zone main"),
         ("cluster c1 sni=ns1.fleet.example", "c1", "Reserved: ns1.fleet.example is reserved by Zone main"),

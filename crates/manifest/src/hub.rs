@@ -1,0 +1,113 @@
+//! From an object of a hub to model values. The API server has checked it by schema and rules; what they cannot say is
+//! checked here, so that the same objects are good in both homes.
+
+use std::collections::BTreeMap;
+
+use model::identity::Kind;
+use model::{ClusterName, Number, ObjectName, ObjectRef};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value as Json;
+
+use crate::address::{AddressClaimSpec, AddressPoolSpec};
+use crate::cluster::ClusterSpec;
+use crate::dns_endpoint::DnsEndpointSpec;
+use crate::document::{Manifest, Value};
+use crate::federation::FederationPolicySpec;
+use crate::named::{Home, Lookup, Named, WrongFile};
+use crate::status::{ClusterStatus, ZoneStatus};
+use crate::tenant::TenantSpec;
+use crate::text::{Check, Namespace, Text, Written};
+use crate::zone::ZoneSpec;
+
+/// Reads a whole object as the API gives it, and what it names. The error says where in the object, and why.
+pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, String> {
+    let mut lookup = Lookup { home: Home::Hub, named };
+    match kind {
+        Kind::Zone => {
+            let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(object)?;
+            let zone = spec.into_model(metadata.name.0.clone(), &mut lookup).map_err(wrong_file)?;
+            place(kind, metadata.name.0, metadata.namespace, Value::Zone(zone))
+        }
+        Kind::Cluster => {
+            let Object { metadata, spec, status } = parse::<Object<ClusterName, ClusterSpec, ClusterStatus>>(object)?;
+            let cluster = spec.into_model(metadata.name.0.clone(), metadata.labels, status, &mut lookup);
+            let value = Value::Cluster(Box::new(cluster.map_err(wrong_file)?));
+            place(kind, ObjectName::from(&metadata.name.0), metadata.namespace, value)
+        }
+        Kind::Tenant => of_spec(kind, object, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::AddressPool => of_spec(kind, object, |_, _: AddressPoolSpec| Value::Other),
+        Kind::AddressClaim => of_spec(kind, object, |_, _: AddressClaimSpec| Value::Other),
+        Kind::FederationPolicy => of_spec(kind, object, |_, _: FederationPolicySpec| Value::Other),
+        Kind::DnsEndpoint => of_spec(kind, object, |_, _: DnsEndpointSpec| Value::Other),
+        Kind::Ingress | Kind::IngressClass | Kind::Secret => {
+            let Head { metadata } = parse::<Head<ObjectName>>(object)?;
+            place(kind, metadata.name.0, metadata.namespace, Value::Other)
+        }
+    }
+}
+
+/// What a Zone's status says of its content.
+pub fn number(zone: &Json) -> Option<Number> {
+    let status = ZoneStatus::deserialize(zone.get("status")?).ok()?;
+    Some(Number { serial: status.serial?, digest: status.digest?.parse().ok()? })
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "N: Written, S: DeserializeOwned, T: DeserializeOwned")]
+struct Object<N, S, T = IgnoredAny> {
+    metadata: Metadata<N>,
+    spec: S,
+    #[serde(default = "Option::default")]
+    status: Option<T>,
+}
+
+/// The name and place of an object whose content is nobody's business here.
+#[derive(Deserialize)]
+#[serde(bound = "N: Written")]
+struct Head<N> {
+    metadata: Metadata<N>,
+}
+
+/// Whatever else a hub puts there is the hub's.
+#[derive(Deserialize)]
+#[serde(bound = "N: Written")]
+struct Metadata<N> {
+    name: Text<N>,
+    namespace: Option<Text<Namespace>>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+fn of_spec<S: DeserializeOwned + Check>(
+    kind: Kind,
+    object: Json,
+    value: impl FnOnce(ObjectName, S) -> Value,
+) -> Result<Manifest, String> {
+    let Object { metadata, spec, .. } = parse::<Object<ObjectName, S>>(object)?;
+    spec.check().map_err(|reason| format!("spec: {reason}"))?;
+    place(kind, metadata.name.0.clone(), metadata.namespace, value(metadata.name.0, spec))
+}
+
+fn place(kind: Kind, name: ObjectName, namespace: Option<Text<Namespace>>, value: Value) -> Result<Manifest, String> {
+    if kind.is_namespaced() != namespace.is_some() {
+        let reason = if kind.is_namespaced() { "is missing" } else { "does not belong there" };
+        return Err(format!("metadata.namespace: {reason}"));
+    }
+    Ok(Manifest { object: ObjectRef { kind, namespace: namespace.map(|namespace| namespace.0.0), name }, value })
+}
+
+fn parse<T: DeserializeOwned>(object: Json) -> Result<T, String> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let path = error.path().to_string();
+        format!("{path}: {}", error.into_inner())
+    })
+}
+
+/// Files are refused before anybody looks for them.
+fn wrong_file(wrong: WrongFile) -> String {
+    wrong.told
+}
+
+#[cfg(test)]
+mod tests;
