@@ -9,4 +9,5 @@ pub mod home;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
+pub mod reach;
 pub mod tenants;

@@ -1,1 +1,187 @@
-//! To come.
+//! Follows the Nodes of tenant clusters and writes them to the hub, as the leading controller alone does.
+//!
+//! Everybody else, and the leader's own plan too, learns of nodes from `Cluster.status`. There, `.status.nodes` and the
+//! condition `Reachable` belong to this module ([`FIELD_MANAGER`]):
+//!
+//! | `Reachable` | reason | |
+//! |---|---|---|
+//! | `True` | `Watching` | the nodes are what the cluster says now |
+//! | `False` | `Unreachable` | its API server has been away for longer than [`Settings::patience`] |
+//! | `False` | `Unauthorized` | the credential is not accepted, or may not list and watch nodes |
+//! | `False` | `BadKubeconfig` | the kubeconfig is refused; see [`crate::kubeconfig`] |
+//! | `False` | `NoKubeconfig` | there is no kubeconfig where the Cluster says |
+//!
+//! While it is `False`, the nodes last seen stay. A cluster that says that it has no nodes is believed: clusters without
+//! nodes exist, and the grace time of the plan covers a mistake.
+//!
+//! Each cluster has a task of its own, one connection and its own waits, so that one that hangs slows no other. What a
+//! cluster sends is bounded (`link.rs`, `watch.rs`), what is kept of it too (`nodes.rs`), and how often it makes us
+//! write (`pace.rs`).
+
+mod away;
+mod link;
+mod metrics;
+mod observe;
+mod pace;
+mod report;
+mod watch;
+mod write;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use model::ClusterName;
+use model::resource::Node;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+pub use metrics::Metrics;
+pub use write::FIELD_MANAGER;
+
+use crate::kubeconfig::{Policy, SecretKey};
+
+/// Connections that begin at once: a hub that starts with a thousand clusters does not storm its network.
+const CONNECTS: usize = 32;
+/// Each takes a connection of its own to the hub.
+const WRITES: usize = 16;
+
+/// How one Cluster is read. Two that are equal are read alike.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Of the Cluster object, so that one that is made anew does not get the nodes of its namesake.
+    pub uid: Arc<str>,
+    /// Where the kubeconfig stands, for messages.
+    pub secret: SecretKey,
+    /// Its octets, or why there are none: what the condition says, so it tells people what to do.
+    pub kubeconfig: Result<Arc<[u8]>, Arc<str>>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("uid", &self.uid).field("secret", &self.secret).finish_non_exhaustive()
+    }
+}
+
+/// What the status of the Cluster says already, perhaps by an earlier leader.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Last {
+    pub nodes: Vec<Node>,
+    /// The condition of this type.
+    pub reachable: Option<Condition>,
+}
+
+/// A Cluster to follow.
+#[derive(Debug)]
+pub struct Subject {
+    pub access: Access,
+    pub last: Last,
+}
+
+#[derive(Debug)]
+pub enum Wish {
+    /// With an equal [`Access`], nothing changes, and [`Last`] is not looked at. With another one, the watch starts anew.
+    Follow(ClusterName, Arc<Subject>),
+    /// Its status is left as it is.
+    Leave(ClusterName),
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub policy: Policy,
+    /// How long a cluster may be away before its status says so. API servers restart within this.
+    pub patience: Duration,
+    /// The longest watch. Networks drop what is silent for five minutes; servers end watches by themselves before that.
+    pub watch: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { policy: Policy::default(), patience: Duration::from_secs(10), watch: Duration::from_secs(285) }
+    }
+}
+
+impl Settings {
+    /// Each watch ends at a time of its own.
+    fn watch_seconds(&self) -> RangeInclusive<u32> {
+        let longest = u32::try_from(self.watch.as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
+        longest - longest / 6..=longest
+    }
+}
+
+/// What the tasks of all clusters have in common.
+struct Shared {
+    hub: kube::Client,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+    connects: Semaphore,
+    writes: Semaphore,
+}
+
+/// Runs until `stop` or the end of the wishes. After `stop` no write begins, and one that has begun is given up.
+pub async fn follow(
+    hub: kube::Client,
+    mut wishes: mpsc::UnboundedReceiver<Wish>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let shared = Arc::new(Shared {
+        hub,
+        settings,
+        metrics,
+        stop,
+        connects: Semaphore::new(CONNECTS),
+        writes: Semaphore::new(WRITES),
+    });
+    let mut followed: HashMap<ClusterName, Followed> = HashMap::new();
+    loop {
+        let wish = tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => break,
+            wish = wishes.recv() => wish,
+        };
+        match wish {
+            None => break,
+            Some(Wish::Leave(name)) => drop(followed.remove(&name)),
+            Some(Wish::Follow(name, subject)) => match followed.get(&name) {
+                Some(known) => known.turn_to(subject),
+                None => drop(followed.insert(name.clone(), Followed::start(&shared, name, subject))),
+            },
+        }
+        shared.metrics.followed(followed.len());
+    }
+    shared.metrics.followed(0);
+}
+
+/// Its task ends with it.
+struct Followed {
+    subject: tokio::sync::watch::Sender<Arc<Subject>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Followed {
+    fn start(shared: &Arc<Shared>, name: ClusterName, subject: Arc<Subject>) -> Self {
+        let (subject, subjects) = tokio::sync::watch::channel(subject);
+        let task = tokio::spawn(observe::cluster(Arc::clone(shared), name, subjects));
+        Self { subject, _task: AbortOnDropHandle::new(task) }
+    }
+
+    fn turn_to(&self, subject: Arc<Subject>) {
+        self.subject.send_if_modified(|known| {
+            let changed = known.access != subject.access;
+            if changed {
+                *known = subject;
+            }
+            changed
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
