@@ -137,3 +137,13 @@ pub(crate) fn repository() -> PathBuf {
 pub(crate) fn chart() -> String {
     repository().join("deploy/chart").to_string_lossy().into_owned()
 }
+
+pub(crate) fn install_page() -> String {
+    std::fs::read_to_string(repository().join("docs/install.md")).unwrap()
+}
+
+/// The blocks of YAML of a page: values for the chart, and manifests.
+pub(crate) fn yaml_blocks(page: &str) -> (Vec<&str>, Vec<&str>) {
+    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.partition(|block| !block.contains("apiVersion:"))
+}

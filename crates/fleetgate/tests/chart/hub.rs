@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use testbed::{ApiServer, KubectlError};
 
-use crate::helm::{ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart};
+use crate::helm::{ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
 
 const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
 /// Where objects of a release are that belong to it alone.
@@ -178,10 +178,14 @@ fn a_release_is_installed_upgraded_and_removed() {
     hub.apply(&String::from_utf8(printed.stdout).unwrap(), &["--force-conflicts"]).unwrap();
     assert_eq!(generations(), before);
 
-    // An object, which nothing below may touch.
-    hub.server.kubectl(&["wait", "--for=condition=Established", "crd/tenants.fleetgate.dev"]).unwrap();
-    let tenant = "apiVersion: fleetgate.dev/v1alpha1\nkind: Tenant\nmetadata: {name: acme}\nspec: {}\n";
-    hub.apply(tenant, &[]).unwrap();
+    // Objects, which nothing below may touch.
+    hub.server.kubectl(&["wait", "--for=condition=Established", "customresourcedefinitions", "--all"]).unwrap();
+    let page = install_page();
+    let (_, manifests) = yaml_blocks(&page);
+    assert!(!manifests.is_empty());
+    for manifests in manifests {
+        hub.apply(manifests, &[]).unwrap_or_else(|error| panic!("{manifests}{error}"));
+    }
 
     let notes = release("upgrade", ALL_IN_ONE);
     assert!(notes.contains("exec statefulset/fleetgate -- fleetgate get refusals"), "{notes}");
@@ -192,7 +196,7 @@ fn a_release_is_installed_upgraded_and_removed() {
     succeed(helm.run_bare(&["uninstall", "fleetgate", "--namespace", NAMESPACE], kubeconfig));
     assert!(hub.items(OWNED).is_empty());
     assert_eq!((definitions().len(), data_key()), (7, key.clone()));
-    hub.server.kubectl(&["get", "tenants.fleetgate.dev", "acme"]).unwrap();
+    hub.server.kubectl(&["get", "tenants.fleetgate.dev/acme", "clusters.fleetgate.dev/c1"]).unwrap();
     hub.server.kubectl(&["get", "namespace", "fleetgate-publish", "fleetgate-kubeconfigs"]).unwrap();
 
     release("install", DEFAULT);

@@ -1,8 +1,6 @@
 //! What Helm makes of values, and which it refuses.
 
-use std::fs;
-
-use crate::helm::{DEFAULT, Helm, SETS, chart, repository};
+use crate::helm::{DEFAULT, Helm, SETS, chart, install_page, yaml_blocks};
 
 #[test]
 fn helm_has_nothing_to_say_against_the_chart() {
@@ -60,9 +58,8 @@ fn values_that_make_no_sense_are_refused() {
 #[test]
 fn documented_values_are_taken() {
     let Some(helm) = Helm::find() else { return };
-    let text = fs::read_to_string(repository().join("docs/install.md")).unwrap();
-    let blocks: Vec<&str> = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let values: Vec<&&str> = blocks.iter().filter(|block| !block.contains("apiVersion:")).collect();
+    let text = install_page();
+    let (values, _) = yaml_blocks(&text);
     assert!(!values.is_empty());
     for values in values {
         helm.render(values).unwrap_or_else(|said| panic!("{values}\n{said}"));

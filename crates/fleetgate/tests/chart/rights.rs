@@ -1,12 +1,11 @@
 //! What each role may do on the hub: the table of `docs/install.md`, and nothing beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use serde_json::{Value, json};
 use testbed::KubectlError;
 
-use crate::helm::{ALL_IN_ONE, EVERYTHING, Helm, NAMESPACE, repository};
+use crate::helm::{ALL_IN_ONE, EVERYTHING, Helm, NAMESPACE, install_page};
 use crate::hub::Hub;
 
 /// One of each kind that the chart knows, one of a tenant's, and one that is nobody's business.
@@ -128,7 +127,7 @@ fn granted(hub: &Hub, account: &str, namespace: &str) -> Rights {
 
 /// The rows of the table: who, where, what, may.
 fn table() -> Vec<[String; 4]> {
-    let text = fs::read_to_string(repository().join("docs/install.md")).unwrap();
+    let text = install_page();
     let rows = text.split("| who | where | what | may |\n").nth(1).unwrap().lines().skip(1);
     let rows = rows.take_while(|line| line.starts_with('|'));
     let cells = |line: &str| -> [String; 4] {
