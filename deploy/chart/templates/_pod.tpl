@@ -20,7 +20,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with .settings.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   # The pause of preStop, the time to drain, and some to write what is to be kept.
   terminationGracePeriodSeconds: {{ add 5 (ternary .root.Values.gateway.drainSeconds 0 $doors | int64) 15 }}
@@ -34,7 +34,7 @@ spec:
     seccompProfile: {type: RuntimeDefault}
   containers:
   - name: fleetgate
-    image: {{ include "fleetgate.image" .root }}
+    image: {{ include "fleetgate.image" .root | quote }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args:
     {{- include "fleetgate.arguments" . | trim | nindent 4 }}
@@ -85,7 +85,7 @@ spec:
   - {name: data, emptyDir: {sizeLimit: {{ .settings.persistence.size }}}}
   {{- end }}
   {{- if $dataKey }}
-  - {name: data-key, secret: {secretName: {{ $dataKey }}, defaultMode: 0440}}
+  - {name: data-key, secret: {secretName: {{ $dataKey | quote }}, defaultMode: 0440}}
   {{- end }}
   {{- end }}
   {{- with .settings.nodeSelector }}
