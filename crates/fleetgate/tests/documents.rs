@@ -40,6 +40,24 @@ fn every_path_in_the_documents_exists() {
     assert!(seen > 30, "the documents name files; found {seen}");
 }
 
+/// Pages of `docs/` lead to each other, and to the files they speak of.
+#[test]
+fn every_link_and_path_in_docs_exists() {
+    let mut seen = 0;
+    for page in fs::read_dir(root().join("docs")).unwrap() {
+        let page = page.unwrap().path();
+        let text = fs::read_to_string(&page).unwrap();
+        let linked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let linked = linked.filter(|target| !target.contains("://")).map(|target| root().join("docs").join(target));
+        let named = quoted(&text).filter(|word| ["crates/", "deploy/", "docs/"].iter().any(|at| word.starts_with(at)));
+        for path in linked.chain(named.map(|path| root().join(path))) {
+            assert!(path.exists(), "{} names {}, which does not exist", page.display(), path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "found {seen}");
+}
+
 /// Dependencies as ARCHITECTURE.md draws them: none of these sees another.
 #[test]
 fn crates_depend_only_where_the_architecture_says_so() {

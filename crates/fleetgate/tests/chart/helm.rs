@@ -1,0 +1,149 @@
+//! Helm, and the ways in which the chart is rendered.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Where the chart is installed in these tests.
+pub(crate) const NAMESPACE: &str = "fleetgate-system";
+
+/// The version of Kubernetes that is rendered for where no server is asked: the oldest that the chart takes.
+const OLDEST: &str = "1.30.0";
+
+/// As few values as there may be.
+pub(crate) const DEFAULT: &str = "image: {repository: registry.example.net/fleetgate}\n";
+
+pub(crate) const ALL_IN_ONE: &str = "\
+image: {repository: registry.example.net/fleetgate}
+mode: allInOne
+dns: {identity: $(POD_NAME)}
+";
+
+/// Everything that can be switched on, and everything that can be said.
+pub(crate) const EVERYTHING: &str = r#"
+image:
+  repository: registry.example.net:5000/platform/fleetgate
+  digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+  pullPolicy: Always
+  pullSecrets: [{name: registry}]
+log: {level: "info,gateway=debug", format: human}
+listenAddress: "[::]"
+controller:
+  replicas: 3
+  priorityClassName: system-cluster-critical
+  extraArgs: [--allow-loopback]
+dns:
+  kind: DaemonSet
+  rateLimit: 0
+  identity: $(POD_NAME)
+  service:
+    annotations: {example.net/address: ns1}
+    loadBalancerClass: example.net/lb
+    loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8::/32"]
+  nodeSelector: {kubernetes.io/os: linux}
+  tolerations: [{operator: Exists}]
+gateway:
+  replicas: 5
+  drainSeconds: 600
+  trustedProxies: [198.51.100.0/28, "2001:db8:1::/64"]
+  keepDisallowed: true
+  service: {type: NodePort, externalTrafficPolicy: Cluster, ipFamilyPolicy: SingleStack}
+  persistence: {size: 10Gi, storageClassName: fast}
+  podAnnotations: {example.net/team: edge}
+  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+    {matchExpressions: [{key: edge, operator: Exists}]}]}}}
+  topologySpreadConstraints:
+  - {maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}
+sources: [zone-files]
+kubeconfigs: {namespaces: [fleetgate-kubeconfigs, more-kubeconfigs]}
+dataKey: {existingSecret: my-data-key}
+serviceAccounts: {annotations: {example.net/role: fleet}}
+networkPolicies:
+  metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+  apiServerPorts: [6443]
+serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
+"#;
+
+/// No more than what ExternalDNS needs.
+pub(crate) const CONTROLLER_ALONE: &str = "\
+image: {repository: registry.example.net/fleetgate, tag: edge}
+dns: {enabled: false}
+gateway: {enabled: false}
+kubeconfigs: {namespaces: []}
+podDisruptionBudgets: {enabled: false}
+networkPolicies: {enabled: false}
+";
+
+pub(crate) const SETS: [(&str, &str); 4] = [
+    ("default", DEFAULT),
+    ("all in one", ALL_IN_ONE),
+    ("everything", EVERYTHING),
+    ("controller alone", CONTROLLER_ALONE),
+];
+
+pub(crate) struct Helm {
+    program: PathBuf,
+    /// What it keeps for its user, which is not whoever runs the tests.
+    home: TempDir,
+}
+
+impl Helm {
+    /// `None` means that the test should return.
+    pub(crate) fn find() -> Option<Self> {
+        let chosen = std::env::var_os("HELM").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let program = chosen.or_else(|| testbed::program("helm"))?;
+        Some(Self { program, home: tempfile::tempdir().unwrap() })
+    }
+
+    /// Runs it with a file of values.
+    pub(crate) fn run(&self, arguments: &[&str], values: &str, kubeconfig: Option<&Path>) -> Output {
+        let file = tempfile::NamedTempFile::new_in(self.home.path()).unwrap();
+        std::fs::write(file.path(), values).unwrap();
+        self.run_bare(&[arguments, &["--values", &file.path().to_string_lossy()]].concat(), kubeconfig)
+    }
+
+    pub(crate) fn run_bare(&self, arguments: &[&str], kubeconfig: Option<&Path>) -> Output {
+        let mut helm = Command::new(&self.program);
+        helm.args(arguments);
+        helm.env("HOME", self.home.path()).env_remove("HELM_NAMESPACE");
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            helm.env(variable, self.home.path());
+        }
+        helm.env("KUBECONFIG", kubeconfig.unwrap_or(Path::new("/dev/null")));
+        helm.output().unwrap()
+    }
+
+    /// The manifests, or what Helm has to say against the values.
+    pub(crate) fn render(&self, values: &str) -> Result<String, String> {
+        self.render_with(values, &[])
+    }
+
+    pub(crate) fn render_with(&self, values: &str, flags: &[&str]) -> Result<String, String> {
+        let chart = chart();
+        let arguments = ["template", "fleetgate", &chart, "--namespace", NAMESPACE, "--kube-version", OLDEST];
+        let output = self.run(&[&arguments, flags].concat(), values, None);
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout).unwrap());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub(crate) fn chart() -> String {
+    repository().join("deploy/chart").to_string_lossy().into_owned()
+}
+
+pub(crate) fn install_page() -> String {
+    std::fs::read_to_string(repository().join("docs/install.md")).unwrap()
+}
+
+/// The blocks of YAML of a page: values for the chart, and manifests.
+pub(crate) fn yaml_blocks(page: &str) -> (Vec<&str>, Vec<&str>) {
+    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.partition(|block| !block.contains("apiVersion:"))
+}

@@ -1,0 +1,56 @@
+{{/* The command line of a component, as a YAML list. Takes a dict of root and component. */}}
+{{- define "fleetgate.arguments" -}}
+{{- $values := .root.Values }}
+{{- $all := eq .component "all-in-one" }}
+{{- $dns := or (eq .component "dns") (and $all $values.dns.enabled) }}
+{{- $gateway := or (eq .component "gateway") (and $all $values.gateway.enabled) }}
+{{- if $all }}
+- serve
+- --hub
+{{- else }}
+- {{ .component }}
+{{- end }}
+- --namespace={{ .root.Release.Namespace }}
+- --sources={{ include "fleetgate.sources" . | fromJsonArray | join "," }}
+{{- if $dns }}
+- --dns={{ $values.listenAddress }}:5353
+- --dns-rate-limit={{ $values.dns.rateLimit | int64 }}
+{{- with $values.dns.identity }}
+- {{ printf "--dns-identity=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- if $gateway }}
+- --apiserver={{ $values.listenAddress }}:6443
+- --sni={{ $values.listenAddress }}:8443
+- --drain={{ $values.gateway.drainSeconds | int64 }}s
+{{- with $values.gateway.trustedProxies }}
+- --trusted-proxies={{ join "," . }}
+{{- end }}
+{{- if $values.gateway.keepDisallowed }}
+- --keep-disallowed
+{{- end }}
+{{- end }}
+{{- if ne .component "controller" }}
+- --data=/var/lib/fleetgate
+{{- if and (ne .component "dns") (include "fleetgate.dataKey" .root) }}
+- --data-key=/etc/fleetgate/data-key/key
+{{- end }}
+{{- end }}
+- --metrics={{ $values.listenAddress }}:9631
+# For `kubectl exec ... -- fleetgate get`.
+- --admin=127.0.0.1:9630
+{{- end }}
+
+{{/* What a component listens on. */}}
+{{- define "fleetgate.ports" -}}
+{{- $all := eq .component "all-in-one" }}
+{{- if or (eq .component "dns") (and $all .root.Values.dns.enabled) }}
+- {name: dns-udp, containerPort: 5353, protocol: UDP}
+- {name: dns-tcp, containerPort: 5353, protocol: TCP}
+{{- end }}
+{{- if or (eq .component "gateway") (and $all .root.Values.gateway.enabled) }}
+- {name: apiserver, containerPort: 6443, protocol: TCP}
+- {name: sni, containerPort: 8443, protocol: TCP}
+{{- end }}
+- {name: metrics, containerPort: 9631, protocol: TCP}
+{{- end }}
