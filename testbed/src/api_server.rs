@@ -1,30 +1,30 @@
 //! A Kubernetes API server of a test's own: one etcd and one kube-apiserver on loopback.
 //!
-//! There is no controller manager, scheduler or kubelet. Nothing makes endpoint slices, deletes
-//! namespaces or collects garbage; a test that needs a Node creates the object itself.
+//! There is no scheduler or kubelet, and unless a test starts a [`ControllerManager`] nothing makes endpoint slices,
+//! deletes namespaces or collects garbage; a test that needs a Node creates the object itself.
+//!
+//! [`ControllerManager`]: crate::ControllerManager
 
+use crate::access::{Access, KubectlError};
 use crate::certificates;
+use crate::etcd::{ETCD, Etcd};
 use crate::kubernetes::Kubernetes;
-use crate::process::{Process, ProcessError, tied_to_parent};
-use crate::start::{PORT_ATTEMPTS, StartError, cannot, free_port};
+use crate::process::{Process, ProcessError};
+use crate::start::{HeldPort, PORT_ATTEMPTS, StartError, cannot, free_port, random_token};
 use crate::work_dir::WorkDir;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fmt, thread};
 
 /// It takes about 5 seconds on 2 idle cores. Tests start several at once, beside a compiler.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
 const POLL: Duration = Duration::from_millis(50);
-
-/// A socket in the work folder. etcd insists on the shape of host and port, and takes all of it as
-/// the name of the file. Sockets need no free ports, so nobody can take them from us.
-const ETCD: &str = "unix://etcd:0";
-const ETCD_PEER: &str = "unix://etcd-peer:0";
 
 /// An API server that answers, with an admin to whom everything is allowed.
 ///
@@ -32,28 +32,18 @@ const ETCD_PEER: &str = "unix://etcd-peer:0";
 pub struct ApiServer {
     // In this order: the server first, or it would log that its etcd is gone.
     server: Process,
-    etcd: Process,
+    etcd: Etcd,
     access: Access,
+    /// While it is stopped.
+    port: Option<HeldPort>,
+    kubernetes: Kubernetes,
     work_dir: WorkDir,
 }
 
-/// Its `Debug` is its `Display`, as for [`StartError`].
-#[derive(thiserror::Error)]
-pub enum KubectlError {
-    #[error("this machine cannot run kubectl {args}: {source}")]
-    NotRun { args: String, source: io::Error },
-    /// kubectl said no, mostly because the API server did.
-    #[error("kubectl {args} ended with {status}: {stderr}")]
-    Refused { args: String, status: ExitStatus, stderr: String },
-}
-
-impl fmt::Debug for KubectlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl ApiServer {
+    /// Who gives out the tokens of service accounts, and whom they are for.
+    pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc";
+
     /// Returns once the server is ready and the `default` namespace exists.
     pub fn start(kubernetes: &Kubernetes) -> Result<Self, StartError> {
         Self::start_on(kubernetes, &[], free_port)
@@ -62,6 +52,14 @@ impl ApiServer {
     /// The same, with a certificate that is valid for these DNS names as well as on loopback.
     pub fn start_named(kubernetes: &Kubernetes, names: &[&str]) -> Result<Self, StartError> {
         Self::start_on(kubernetes, names, free_port)
+    }
+
+    /// As many at once: it takes less time than one after the other.
+    pub fn start_many(kubernetes: &Kubernetes, number: usize) -> Result<Vec<Self>, StartError> {
+        thread::scope(|scope| {
+            let starts: Vec<_> = (0..number).map(|_| scope.spawn(|| Self::start(kubernetes))).collect();
+            starts.into_iter().map(|start| start.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
     }
 
     /// `choose_port` is asked again each time its answer turns out to be taken.
@@ -77,18 +75,48 @@ impl ApiServer {
         fs::write(folder.join("tokens.csv"), format!("{token},admin,admin,system:masters\n"))
             .map_err(cannot("write the admin's token"))?;
 
-        let etcd = start_etcd(kubernetes, folder)?;
+        let etcd = Etcd::start(kubernetes, folder)?;
         for _ in 0..PORT_ATTEMPTS {
             let port = choose_port().map_err(cannot("find a free port"))?;
             let access = Access::write(kubernetes, folder, port, &token)?;
             let mut server = start_server(kubernetes, folder, port)?;
             match wait_until_ready(&mut server, &access) {
-                Ok(()) => return Ok(Self { server, etcd, access, work_dir }),
+                Ok(()) => {
+                    let kubernetes = kubernetes.clone();
+                    return Ok(Self { server, etcd, access, port: None, kubernetes, work_dir });
+                }
                 Err(error) if error.is_taken_port() => {}
                 Err(error) => return Err(error),
             }
         }
         Err(StartError::PortsTaken)
+    }
+
+    /// Kills it, as a power cut would. Its address refuses connections until it is started again, and nobody else gets it.
+    pub fn stop(&mut self) -> Result<(), StartError> {
+        self.server.end();
+        self.port = Some(HeldPort::hold(self.access.address).map_err(cannot("keep the API server's port"))?);
+        Ok(())
+    }
+
+    /// Starts it where it was, with what it had. It remembers no events from before: a watch from an older version of
+    /// anything is told 410 Gone.
+    pub fn start_again(&mut self) -> Result<(), StartError> {
+        self.server = start_server(&self.kubernetes, self.work_dir.path(), self.access.address.port())?;
+        wait_until_ready(&mut self.server, &self.access)?;
+        self.port = None;
+        Ok(())
+    }
+
+    /// For one that is stopped: it will start again with nothing in it, and count versions from the beginning.
+    pub fn wipe(&mut self) -> Result<(), StartError> {
+        Ok(self.etcd.wipe(&self.kubernetes)?)
+    }
+
+    /// Has etcd forget what everything was before its last change, as Kubernetes asks every five minutes. Kubernetes has
+    /// a memory of its own beside: once it was stopped and started again, a list of an older version is told 410 Gone.
+    pub fn compact(&self) -> io::Result<()> {
+        self.etcd.compact()
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -103,6 +131,16 @@ impl ApiServer {
     /// The file that holds [`ApiServer::kubeconfig`].
     pub fn kubeconfig_path(&self) -> &Path {
         &self.access.kubeconfig_path
+    }
+
+    /// The same with another token.
+    pub fn kubeconfig_with_token(&self, token: &str) -> String {
+        self.access.kubeconfig_with(token)
+    }
+
+    /// A kubeconfig of somebody to whom only that is allowed which was granted: the admin who acts as this user.
+    pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> String {
+        self.access.kubeconfig_as(user, groups)
     }
 
     /// The certificate of the authority, its own, that vouches for this server and no other.
@@ -141,83 +179,6 @@ impl ApiServer {
     }
 }
 
-/// How to reach one server as its admin.
-struct Access {
-    address: SocketAddr,
-    kubeconfig: String,
-    kubeconfig_path: PathBuf,
-    kubectl: PathBuf,
-    /// kubectl remembers what a server offers, by port; another server may have had ours before.
-    kubectl_cache: PathBuf,
-}
-
-impl Access {
-    fn write(kubernetes: &Kubernetes, folder: &Path, port: u16, token: &str) -> Result<Self, StartError> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let kubeconfig_path = folder.join("kubeconfig");
-        let authority = folder.join(certificates::AUTHORITY);
-        let with_reference = format!(
-            "apiVersion: v1\n\
-             kind: Config\n\
-             current-context: testbed\n\
-             contexts: [{{name: testbed, context: {{cluster: testbed, user: admin}}}}]\n\
-             users: [{{name: admin, user: {{token: {token}}}}}]\n\
-             clusters: [{{name: testbed, cluster: {{server: 'https://{address}', certificate-authority: '{}'}}}}]\n",
-            authority.display()
-        );
-        fs::write(&kubeconfig_path, with_reference).map_err(cannot("write the kubeconfig"))?;
-        let mut access = Self {
-            address,
-            kubeconfig: String::new(),
-            kubeconfig_path,
-            kubectl: kubernetes.kubectl(),
-            kubectl_cache: folder.join("kubectl-cache"),
-        };
-        access.kubeconfig =
-            access.kubectl(&["config", "view", "--flatten", "--raw"], None).map_err(StartError::Kubeconfig)?;
-        fs::write(&access.kubeconfig_path, &access.kubeconfig).map_err(cannot("write the kubeconfig"))?;
-        Ok(access)
-    }
-
-    fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String, KubectlError> {
-        let mut kubectl = Command::new(&self.kubectl);
-        kubectl.arg("--kubeconfig").arg(&self.kubeconfig_path).arg("--cache-dir").arg(&self.kubectl_cache).args(args);
-        // Not what the person at this machine likes kubectl to do.
-        kubectl.env("KUBERC", "off");
-
-        let mut kubectl = tied_to_parent(&kubectl);
-        let output = stdin_of(input)
-            .and_then(|stdin| kubectl.stdin(stdin).output())
-            .map_err(|source| KubectlError::NotRun { args: args.join(" "), source })?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let stderr = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        Err(KubectlError::Refused { args: args.join(" "), status: output.status, stderr })
-    }
-}
-
-/// A file rather than a pipe: nobody has to write while kubectl already prints.
-fn stdin_of(input: Option<&str>) -> io::Result<Stdio> {
-    let Some(input) = input else { return Ok(Stdio::null()) };
-    let mut file = tempfile::tempfile()?;
-    file.write_all(input.as_bytes())?;
-    file.rewind()?;
-    Ok(file.into())
-}
-
-fn start_etcd(kubernetes: &Kubernetes, folder: &Path) -> Result<Process, ProcessError> {
-    let mut etcd = Command::new(kubernetes.etcd());
-    etcd.current_dir(folder)
-        .args(["--data-dir=etcd-data", "--log-level=warn"])
-        // The data is not meant to outlive the test, let alone a power cut.
-        .arg("--unsafe-no-fsync")
-        .args([format!("--listen-client-urls={ETCD}"), format!("--advertise-client-urls={ETCD}")])
-        .args([format!("--listen-peer-urls={ETCD_PEER}"), format!("--initial-advertise-peer-urls={ETCD_PEER}")])
-        .arg(format!("--initial-cluster=default={ETCD_PEER}"));
-    Process::start(&etcd)
-}
-
 fn start_server(kubernetes: &Kubernetes, folder: &Path, port: u16) -> Result<Process, ProcessError> {
     let mut server = Command::new(kubernetes.kube_apiserver());
     server
@@ -229,7 +190,7 @@ fn start_server(kubernetes: &Kubernetes, folder: &Path, port: u16) -> Result<Pro
         .args(["--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none"])
         .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--token-auth-file=tokens.csv"])
         .args(["--service-account-signing-key-file=token-signing.key", "--service-account-key-file=token-checking.key"])
-        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg(format!("--service-account-issuer={}", ApiServer::TOKEN_ISSUER))
         .arg("--service-cluster-ip-range=10.10.0.0/16")
         .arg("--authorization-mode=RBAC")
         // It waits for service accounts that the absent controller manager would make.
@@ -267,17 +228,10 @@ fn is_ready(access: &Access) -> Result<(), String> {
     Ok(())
 }
 
-/// Loopback is open to everybody on the machine, so the token is not one that can be read here.
-fn random_token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
     fn a_port_that_is_taken_meanwhile_is_given_up_for_another() {

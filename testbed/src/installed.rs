@@ -43,6 +43,38 @@ pub(crate) fn or_skip<T>(found: Result<T, impl Display>) -> Option<T> {
     None
 }
 
+/// What `testbed/install` built from a go.mod that pins `module`, unless `variable` names the user's own.
+pub(crate) fn built(
+    program: &'static str,
+    variable: &'static str,
+    go_mod: &str,
+    module: &str,
+) -> Result<PathBuf, NotBuilt> {
+    let folder = format!("{program}-{}", pinned_version(go_mod, module));
+    let in_cache = cache().map(|cache| cache.join(folder).join(program));
+    let found = [path_variable(variable), in_cache].into_iter().flatten().find(|path| path.is_file());
+    found.ok_or(NotBuilt { program, variable })
+}
+
+/// This machine lacks a program that is built from source.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no {program} on this machine. Run `make test` or `testbed/install`, or set {variable} to the path of one."
+)]
+pub struct NotBuilt {
+    program: &'static str,
+    variable: &'static str,
+}
+
+/// go.mod is the only place that names the version; `testbed/install` reads it there as well.
+pub(crate) fn pinned_version<'a>(go_mod: &'a str, module: &str) -> &'a str {
+    go_mod
+        .lines()
+        .filter_map(|line| line.trim().trim_start_matches("require ").strip_prefix(module)?.strip_prefix(' '))
+        .find_map(|version| version.split_whitespace().next())
+        .expect("the go.mod of a program requires it")
+}
+
 /// Must agree with `testbed/install`, which fills it.
 pub(crate) fn cache() -> Option<PathBuf> {
     path_variable("FLEETGATE_CACHE")

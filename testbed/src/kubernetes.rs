@@ -64,16 +64,12 @@ fn is_complete(folder: &Path) -> bool {
 }
 
 /// Must agree with `testbed/install`, which fills it.
-fn cache_folder() -> Option<PathBuf> {
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     Some(installed::cache()?.join(format!("kubernetes-{}", pinned_version())))
 }
 
 fn pinned_version() -> &'static str {
-    GO_MOD
-        .lines()
-        .filter_map(|line| line.trim().trim_start_matches("require ").strip_prefix("k8s.io/kubernetes "))
-        .find_map(|version| version.split_whitespace().next())
-        .expect("testbed/kubernetes/go.mod requires k8s.io/kubernetes")
+    installed::pinned_version(GO_MOD, "k8s.io/kubernetes")
 }
 
 fn describe(folders: &[PathBuf]) -> String {

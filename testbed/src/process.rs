@@ -152,6 +152,13 @@ impl Process {
         Err(ProcessError::Machine { name: self.name.clone(), doing: "signal", source: failed })
     }
 
+    /// Kills it and waits until it is gone.
+    pub fn end(&mut self) {
+        // Both fail only if it has ended and been waited for, which is what we want of them.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     fn exit_status(&mut self) -> Result<Option<ExitStatus>, ProcessError> {
         self.child.try_wait().map_err(|source| ProcessError::Machine {
             name: self.name.clone(),
@@ -170,9 +177,7 @@ impl Drop for Process {
         if thread::panicking() {
             eprintln!("--- the end of the log of {} ---\n{}\n---", self.name, self.log_tail());
         }
-        // Both fail only if it has ended and been waited for, which is what we want of them.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

@@ -1,6 +1,5 @@
 //! API servers are real, separate, and gone with their test.
 
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -9,12 +8,8 @@ use testbed::{ApiServer, KubectlError};
 #[test]
 fn two_servers_at_once_are_two_clusters() {
     let Some(kubernetes) = testbed::kubernetes() else { return };
-    let start = || ApiServer::start(&kubernetes).unwrap();
-    let (east, west) = thread::scope(|scope| {
-        let east = scope.spawn(start);
-        let west = start();
-        (east.join().unwrap_or_else(|panic| resume_unwind(panic)), west)
-    });
+    let servers = ApiServer::start_many(&kubernetes, 2).unwrap();
+    let [east, west] = servers.as_slice() else { panic!("as many as were asked for") };
     assert_ne!(east.address(), west.address());
 
     east.kubectl_apply("{apiVersion: v1, kind: Namespace, metadata: {name: only-east}}").unwrap();
@@ -22,8 +17,8 @@ fn two_servers_at_once_are_two_clusters() {
 
     east.kubectl(&["get", "namespace", "only-east"]).unwrap();
     west.kubectl(&["get", "namespace", "only-west"]).unwrap();
-    assert_not_found(&east, "only-west");
-    assert_not_found(&west, "only-east");
+    assert_not_found(east, "only-west");
+    assert_not_found(west, "only-east");
 }
 
 fn assert_not_found(server: &ApiServer, namespace: &str) {
