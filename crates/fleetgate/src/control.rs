@@ -135,6 +135,9 @@ impl Control {
         if let Some(error) = &update.folder {
             tracing::error!(%error, "the last good state keeps serving");
         }
+        if !update.recalled.is_empty() {
+            self.plan(update.recalled);
+        }
         self.plan(update.facts);
         self.metrics.refused_files.set(i64::try_from(update.refused.len()).unwrap_or(i64::MAX));
         self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));

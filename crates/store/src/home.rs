@@ -77,6 +77,9 @@ struct Held {
 /// What happened in the folder since the last update.
 #[derive(Debug, Default)]
 pub struct Update {
+    /// What an earlier process knew, for the first update alone. To be planned before the facts: what changed while nobody
+    /// looked is then a change like any other, and nodes that went meanwhile have their grace time.
+    pub recalled: Vec<FactChange>,
     pub facts: Vec<FactChange>,
     /// All files that are refused now.
     pub refused: Vec<RefusedFile>,
@@ -137,10 +140,9 @@ impl Home {
             compared: Instant::now(),
         };
         home.rewatch();
-        let facts = home.recall(known);
-        let mut update = home.refresh(&Dirty { all: true, ..Dirty::default() });
-        // What the folder says comes after what the database remembers.
-        update.facts.splice(0..0, facts);
+        let recalled = home.recall(known);
+        let update = home.refresh(&Dirty { all: true, ..Dirty::default() });
+        let update = Update { recalled, ..update };
         home.told = (update.refused.clone(), update.folder.clone());
         Ok((home, update))
     }
@@ -175,7 +177,7 @@ impl Home {
             }
             if deadline.is_some_and(|deadline| now >= deadline) {
                 let (refused, folder) = self.told.clone();
-                return Some(Update { facts: Vec::new(), refused, folder, unsaved: None });
+                return Some(Update { refused, folder, ..Update::default() });
             }
         }
     }
@@ -252,7 +254,8 @@ impl Home {
             self.drop_gone(&gone, &mut changes);
         }
         let unsaved = self.save(changes.records);
-        Update { facts: changes.facts, refused: self.refused(), folder: self.folder_error.clone(), unsaved }
+        let (refused, folder) = (self.refused(), self.folder_error.clone());
+        Update { recalled: Vec::new(), facts: changes.facts, refused, folder, unsaved }
     }
 
     /// The files that have to be looked at; `None` while the folder is away, when nothing is to be concluded.

@@ -35,6 +35,19 @@ fn the_last_good_state_survives_kill_9_and_a_broken_folder() {
     }
 }
 
+#[test]
+fn nodes_that_went_while_nobody_looked_keep_their_addresses_for_the_grace_time() {
+    let ready = cluster("c1", nowhere(), 11);
+    let fleet = Fleet::new(&[("base.yaml", BASE), ("c1.yaml", &ready)]);
+    fleet.serve().terminate();
+    fleet.write("c1.yaml", &ready.replace("11]", "11], ready: false"));
+    let server = fleet.serve();
+    assert_eq!(server.resolve("a.c1.fleet.example", "A"), ["198.51.100.11"]);
+    let conditions = server.get_json(&["cluster", "c1"])["status"]["conditions"].to_string();
+    assert!(conditions.contains("\"reason\":\"Grace\""), "{conditions}");
+    server.terminate();
+}
+
 fn serial(server: &Server) -> u32 {
     server.resolve("fleet.example", "SOA")[0].split(' ').nth(2).unwrap().parse().unwrap()
 }

@@ -45,6 +45,7 @@ impl Fixture {
 
     fn absorb(&mut self, update: Update) {
         assert!(update.unsaved.is_none(), "{:?}", update.unsaved);
+        self.planner.apply(update.recalled, Timestamp(1));
         self.planner.apply(update.facts, Timestamp(1));
         self.refused = update.refused;
         self.folder_error = update.folder;
