@@ -20,6 +20,7 @@ pub struct State {
     pub folder: ArcSwap<FolderState>,
     pub registry: Registry,
     ready: AtomicBool,
+    informed: AtomicBool,
 }
 
 /// What is wrong with the folder.
@@ -37,9 +38,10 @@ impl State {
         registry: Registry,
     ) -> Self {
         let database = ArcSwapOption::new(Some(database));
-        let (insight, folder, ready) = (OnceLock::new(), ArcSwap::default(), AtomicBool::new(false));
+        let (insight, folder) = (OnceLock::new(), ArcSwap::default());
+        let (ready, informed) = (AtomicBool::new(false), AtomicBool::new(false));
         let recent = dns::Recent::default();
-        Self { snapshot, index, recent, insight, database, folder, registry, ready }
+        Self { snapshot, index, recent, insight, database, folder, registry, ready, informed }
     }
 
     /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.
@@ -47,7 +49,12 @@ impl State {
         self.ready.store(ready, Ordering::Release);
     }
 
+    /// Something is known of the fleet, be it from an earlier process: without, every answer would be a wrong no.
+    pub fn set_informed(&self) {
+        self.informed.store(true, Ordering::Release);
+    }
+
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+        self.ready.load(Ordering::Acquire) && self.informed.load(Ordering::Acquire)
     }
 }

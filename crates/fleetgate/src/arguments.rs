@@ -10,6 +10,8 @@ use model::Cidr;
 
 /// Where `get` and `explain` ask and `demo` listens when nothing else is said.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9630";
+/// Where Fleetgate is installed on a hub.
+pub(crate) const DEFAULT_NAMESPACE: &str = "fleetgate-system";
 
 /// The front door and the phone book of a fleet of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -21,8 +23,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a fleet from a folder of manifests: names and doors in one process, no Kubernetes needed
+    /// Serve a fleet from a folder of manifests: names and doors in one process, no Kubernetes needed. Or a hub's, all roles
+    /// in one
     Serve(Box<ServeOptions>),
+    /// On a hub: watch, plan, and write the plan back; several elect a leader
+    Controller(Box<ControllerOptions>),
+    /// On a hub: answer DNS
+    Dns(Box<DnsOptions>),
+    /// On a hub: take connections for control planes
+    Gateway(Box<GatewayOptions>),
     /// Check a folder of manifests without serving it; exits with 1 when something is wrong
     Check(CheckOptions),
     /// Show objects of a running fleetgate with their status, or `refusals` for everything that is refused
@@ -71,14 +80,95 @@ pub(crate) struct NodeProxyOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeOptions {
     /// The folder of manifests; watched, so that a saved file is live at once
-    #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
-    pub(crate) fleet: PathBuf,
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET", required_unless_present = "hub", conflicts_with = "hub")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Serve the fleet of a Kubernetes hub instead, all roles in this process
+    #[arg(long)]
+    pub(crate) hub: bool,
+    #[command(flatten, next_help_heading = "With --hub")]
+    pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "State")]
+    pub(crate) state: StateOptions,
+    /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
+    /// refused in between
+    #[arg(long, requires = "data", conflicts_with = "hub")]
+    pub(crate) take_over: bool,
+    /// Answer DNS on this address, UDP and TCP
+    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
+    pub(crate) dns: Option<SocketAddr>,
+    #[command(flatten, next_help_heading = "DNS")]
+    pub(crate) answers: AnswerOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) doors: DoorOptions,
+    #[command(flatten, next_help_heading = "Watching it")]
+    pub(crate) views: ViewOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerOptions {
+    #[command(flatten, next_help_heading = "The hub")]
+    pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "Watching it")]
+    pub(crate) views: ViewOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DnsOptions {
+    /// Answer DNS on this address, UDP and TCP
+    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
+    pub(crate) dns: SocketAddr,
+    #[command(flatten, next_help_heading = "DNS")]
+    pub(crate) answers: AnswerOptions,
+    #[command(flatten, next_help_heading = "The hub")]
+    pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "State")]
+    pub(crate) state: StateOptions,
+    #[command(flatten, next_help_heading = "Watching it")]
+    pub(crate) views: ViewOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayOptions {
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) doors: DoorOptions,
+    #[command(flatten, next_help_heading = "The hub")]
+    pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "State")]
+    pub(crate) state: StateOptions,
+    #[command(flatten, next_help_heading = "Watching it")]
+    pub(crate) views: ViewOptions,
+}
+
+/// How the hub is reached, and what is read of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HubOptions {
+    /// A kubeconfig for the hub; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where Fleetgate is installed: its Lease and the Service of its gateway are there
+    #[arg(long, value_name = "NS", default_value = DEFAULT_NAMESPACE, env = "FLEETGATE_NAMESPACE")]
+    pub(crate) namespace: String,
+    /// The namespaces from which Secrets and ConfigMaps may be named; that of --namespace by default
+    #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_SOURCES")]
+    pub(crate) sources: Vec<String>,
+    /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
+    #[arg(long, env = "FLEETGATE_ALLOW_LOOPBACK")]
+    pub(crate) allow_loopback: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StateOptions {
     /// Keep the last good state and who was first here; without it nothing survives a restart
     #[arg(long, value_name = "DIR", env = "FLEETGATE_DATA")]
     pub(crate) data: Option<PathBuf>,
-    /// Answer DNS on this address, UDP and TCP
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) dns: Option<SocketAddr>,
+    /// A file with the key (32 octets, or as many in hexadecimal digits) that Secrets of a hub are sealed with in --data;
+    /// without it they are not kept there
+    #[arg(long, value_name = "FILE", requires = "data", env = "FLEETGATE_DATA_KEY")]
+    pub(crate) data_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AnswerOptions {
     /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
     pub(crate) dns_rate_limit: u32,
@@ -88,6 +178,16 @@ pub(crate) struct ServeOptions {
     /// What DNS answers to version.bind; hidden by default
     #[arg(long, value_name = "TEXT")]
     pub(crate) dns_version: Option<String>,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self { dns_rate_limit: dns::RateLimit::default().per_second, dns_identity: None, dns_version: None }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DoorOptions {
     /// Take connections with a PROXY v2 header that names the cluster by its id
     #[arg(long, value_name = "ADDR")]
     pub(crate) apiserver: Option<SocketAddr>,
@@ -103,26 +203,42 @@ pub(crate) struct ServeOptions {
     /// The agents' door and tunnel (not there yet: listens on nothing)
     #[arg(long, value_name = "ADDR")]
     pub(crate) agents: Option<SocketAddr>,
-    /// API, metrics, /healthz and /readyz; all but the last two for this machine alone
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) admin: Option<SocketAddr>,
-    /// Metrics, /healthz and /readyz for other machines too, and nothing else
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     pub(crate) trusted_proxies: Vec<Cidr>,
-    /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
-    /// refused in between
-    #[arg(long, requires = "data")]
-    pub(crate) take_over: bool,
     /// Keep connections whose client is not among its cluster's allowedSources any more
     #[arg(long)]
     pub(crate) keep_disallowed: bool,
     /// How long established connections may go on after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
     pub(crate) drain: Duration,
+}
+
+impl Default for DoorOptions {
+    fn default() -> Self {
+        Self {
+            apiserver: None,
+            sni: None,
+            http: None,
+            https: None,
+            agents: None,
+            trusted_proxies: Vec::new(),
+            keep_disallowed: false,
+            drain: Duration::ZERO,
+        }
+    }
+}
+
+/// What people and machines see of the process.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ViewOptions {
+    /// API, metrics, /healthz and /readyz; all but the last two for this machine alone
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// Metrics, /healthz and /readyz for other machines too, and nothing else
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) log: LogOptions,
 }

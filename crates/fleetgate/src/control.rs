@@ -1,4 +1,4 @@
-//! * One change: from the folder through the plan to what data planes read.
+//! * One change: from the home through the plan to what data planes read.
 //!
 //! One thread owns the home and the planner; everybody else reads what it publishes.
 
@@ -12,9 +12,9 @@ use api::FolderState;
 use arc_swap::ArcSwap;
 use model::serial::SerialFloor;
 use model::{ClusterName, DnsName, FactChange, KeptSet, Planned, Planner, Snapshot, Timestamp};
-use store::watch::Signal;
-use store::{Database, Home, Memory, Update};
+use store::Memory;
 
+use crate::home::{Home, Opened, Stopper, Update};
 use crate::telemetry::ControlMetrics;
 
 /// What the control side publishes: each a value that is replaced whole, and that nobody waits for.
@@ -26,24 +26,22 @@ pub(crate) struct Published {
 
 pub(crate) struct Control {
     home: Home,
-    database: Arc<Database>,
     planner: Planner,
     published: Published,
     state: Arc<api::State>,
     metrics: ControlMetrics,
     wake: Option<Timestamp>,
+    /// Why the hub cannot be read, as it was last told.
+    away: Option<String>,
 }
 
 /// The control thread, from outside.
 pub(crate) struct Running {
     thread: JoinHandle<()>,
     /// Changes with the home.
-    stop: Arc<Mutex<Sender<Signal>>>,
+    stop: Arc<Mutex<Stopper>>,
     pauses: Sender<Pause>,
 }
-
-/// A home, its database, and what it holds.
-pub(crate) type Opened = (Home, Arc<Database>, Update);
 
 /// Reads the home anew, after another process had it.
 pub(crate) type Reopen = Box<dyn FnOnce() -> anyhow::Result<Opened> + Send>;
@@ -64,15 +62,19 @@ pub(crate) struct Paused {
 impl Control {
     /// Publishes what the home holds at the start.
     pub(crate) fn start(
-        (home, database, first): Opened,
+        Opened { home, first, .. }: Opened,
         published: Published,
         state: Arc<api::State>,
         metrics: ControlMetrics,
     ) -> anyhow::Result<Self> {
-        let Memory { serials, kept } = database.recall()?;
+        // On a hub, both stand in the status of its objects.
+        let Memory { serials, kept } = match &home {
+            Home::Folder { database, .. } => database.recall()?,
+            Home::Hub(_) => Memory::default(),
+        };
         let mut planner = Planner::resume(serials);
         planner.recall(kept);
-        let mut control = Self { home, database, planner, published, state, metrics, wake: None };
+        let mut control = Self { home, planner, published, state, metrics, wake: None, away: None };
         control.take(first);
         Ok(control)
     }
@@ -86,31 +88,34 @@ impl Control {
         Ok(Running { thread, stop, pauses })
     }
 
-    fn run(mut self, pauses: &Receiver<Pause>, stopper: &Mutex<Sender<Signal>>) {
+    fn run(mut self, pauses: &Receiver<Pause>, stopper: &Mutex<Stopper>) {
         loop {
             while self.step() {}
             self.rest();
             // Told to stop, either for good or for somebody who wants the home.
-            let Ok(pause) = pauses.try_recv() else { return };
+            let Ok(pause) = pauses.try_recv() else { break };
             let Some(control) = self.pause(&pause) else { return };
             self = control;
             *lock(stopper) = self.home.stopper();
+        }
+        if let Home::Hub(hub) = self.home {
+            hub.close();
         }
     }
 
     /// Closes the home and waits for the way back.
     fn pause(self, pause: &Pause) -> Option<Self> {
-        let Self { home, database, planner, published, state, metrics, wake } = self;
-        drop((home, database));
+        let Self { home, planner, published, state, metrics, wake, away } = self;
+        drop(home);
         state.database.store(None);
         // Who is gone meanwhile sends no way back either.
         let _ = pause.closed.send(());
         let reopen = pause.back.recv().ok()?;
-        let (home, database, first) = reopen()
+        let Opened { home, database, first } = reopen()
             .inspect_err(|error| tracing::error!("the folder is not read any more: {error:#}; restart this process"))
             .ok()?;
-        state.database.store(Some(Arc::clone(&database)));
-        let mut control = Self { home, database, planner, published, state, metrics, wake };
+        state.database.store(Some(database));
+        let mut control = Self { home, planner, published, state, metrics, wake, away };
         control.take(first);
         Some(control)
     }
@@ -128,6 +133,13 @@ impl Control {
     }
 
     fn take(&mut self, update: Update) {
+        match update {
+            Update::Folder(update) => self.take_folder(update),
+            Update::Hub(update) => self.take_hub(update),
+        }
+    }
+
+    fn take_folder(&mut self, update: store::Update) {
         if let Some(error) = update.unsaved {
             self.metrics.unsaved.inc();
             tracing::error!(error = &error as &dyn std::error::Error, "the new state is served but is not on disk");
@@ -141,6 +153,27 @@ impl Control {
         self.plan(update.facts);
         self.metrics.refused_files.set(i64::try_from(update.refused.len()).unwrap_or(i64::MAX));
         self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));
+        self.state.set_informed();
+    }
+
+    fn take_hub(&mut self, mut update: kubernetes::Update) {
+        let known = update.complete || !update.facts.is_empty();
+        if update.away != self.away {
+            match &update.away {
+                Some(reason) => tracing::error!("the hub cannot be read: {reason}; the last good state keeps serving"),
+                None => tracing::info!("the hub is read again"),
+            }
+            self.away.clone_from(&update.away);
+            self.metrics.hub_away.set(i64::from(update.away.is_some()));
+        }
+        // Planned even without facts: what was held back may have waited long enough.
+        self.plan(std::mem::take(&mut update.facts));
+        if let Home::Hub(hub) = &self.home {
+            hub.pass_on(&mut update);
+        }
+        if known {
+            self.state.set_informed();
+        }
     }
 
     fn plan(&mut self, facts: Vec<FactChange>) {
@@ -151,15 +184,37 @@ impl Control {
         self.wake = planned.wake;
         // A serial must not be served twice, so that it is reserved on disk before it is served once.
         self.remember(&planned.reserve, &planned.kept);
-        if Arc::ptr_eq(&before, &planned.snapshot) {
+        let changed = !Arc::ptr_eq(&before, &planned.snapshot);
+        if changed {
+            // Doors first: a name must not lead to a door that does not know it yet.
+            self.published.snapshot.store(Arc::clone(&planned.snapshot));
+        }
+        self.publish_names(&planned);
+        if !changed {
             return;
         }
-        // Doors first: a name must not lead to a door that does not know it yet.
-        self.published.snapshot.store(Arc::clone(&planned.snapshot));
-        self.published.index.store(Arc::new(self.published.index.load().apply(&planned.changes)));
         let took = begun.elapsed();
         self.metrics.planned(took);
         self.report(&before, &planned, count, took);
+        if let Home::Hub(hub) = &self.home {
+            hub.write_back(&planned.changes);
+        }
+    }
+
+    /// In a folder at once; on a hub once they have their number.
+    fn publish_names(&mut self, planned: &Planned) {
+        let mut released = None;
+        let changes = match &mut self.home {
+            Home::Folder { .. } => &planned.changes,
+            Home::Hub(hub) => {
+                let changes = hub.gate.pass(planned, now());
+                self.wake = [self.wake, hub.gate.wake()].into_iter().flatten().min();
+                &*released.insert(changes)
+            }
+        };
+        if !changes.zones.is_empty() || !changes.names.is_empty() {
+            self.published.index.store(Arc::new(self.published.index.load().apply(changes)));
+        }
     }
 
     /// Writes down how far serials have come, so that the same content has the same one after a restart.
@@ -169,10 +224,12 @@ impl Control {
     }
 
     fn remember(&self, serials: &[(DnsName, SerialFloor)], kept: &[(ClusterName, Option<KeptSet>)]) {
+        // On a hub, both go into the status of its objects.
+        let Home::Folder { database, .. } = &self.home else { return };
         if serials.is_empty() && kept.is_empty() {
             return;
         }
-        if let Err(error) = self.database.remember(serials, kept) {
+        if let Err(error) = database.remember(serials, kept) {
             self.metrics.unsaved.inc();
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "what a restart has to know is not on disk: serials may go back after one");
@@ -209,14 +266,13 @@ impl Running {
     pub(crate) fn pause(&self) -> Option<Paused> {
         let ((closed, is_closed), (back, way_back)) = (mpsc::channel(), mpsc::channel());
         self.pauses.send(Pause { closed, back: way_back }).ok()?;
-        lock(&self.stop).send(Signal::Stop).ok()?;
+        lock(&self.stop).stop();
         is_closed.recv().ok()?;
         Some(Paused { back })
     }
 
     pub(crate) fn stop(self) {
-        // A thread that is gone already needs no telling.
-        let _ = lock(&self.stop).send(Signal::Stop);
+        lock(&self.stop).stop();
         if self.thread.join().is_err() {
             tracing::error!("the control thread panicked");
         }
@@ -231,7 +287,7 @@ impl Paused {
     }
 }
 
-fn lock(stop: &Mutex<Sender<Signal>>) -> MutexGuard<'_, Sender<Signal>> {
+fn lock(stop: &Mutex<Stopper>) -> MutexGuard<'_, Stopper> {
     stop.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::{DEFAULT_ADMIN, DemoOptions, ServeOptions};
+use crate::arguments::{AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, StateOptions, ViewOptions};
+use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
 use crate::telemetry;
@@ -39,29 +40,26 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
         let folder = tempfile::Builder::new().prefix("fleetgate-demo-").tempdir().context("making a folder")?;
         let fleet = folder.path().join("fleet");
         write_fleet(folder.path(), &fleet).await?;
-        let options = |[dns, apiserver, sni, admin]: [&str; 4]| ServeOptions {
-            fleet: fleet.clone(),
-            data: Some(folder.path().join("data")),
-            dns: Some(address(dns)),
-            dns_rate_limit: dns::RateLimit::default().per_second,
-            dns_identity: None,
-            dns_version: None,
-            apiserver: Some(address(apiserver)),
-            sni: Some(address(sni)),
-            admin: Some(address(admin)),
-            metrics: None,
-            http: None,
-            https: None,
-            agents: None,
-            trusted_proxies: Vec::new(),
+        let job = |[dns, apiserver, sni, admin]: [&str; 4]| Job {
+            home: JobHome::Folder(fleet.clone()),
+            state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
-            keep_disallowed: false,
-            drain: DRAIN,
-            log: options.log.clone(),
+            dns: Some(address(dns)),
+            answers: AnswerOptions::default(),
+            doors: DoorOptions {
+                apiserver: Some(address(apiserver)),
+                sni: Some(address(sni)),
+                drain: DRAIN,
+                ..DoorOptions::default()
+            },
+            views: ViewOptions { admin: Some(address(admin)), metrics: None, log: options.log.clone() },
         };
         // The usual ports, so that commands can be typed from memory; any others where one of them is taken.
         let signals = Signals::listen()?;
-        let server = Server::start(&options(USUAL)).or_else(|_| Server::start(&options([ANY; 4])))?;
+        let server = match Server::start(&job(USUAL)).await {
+            Ok(server) => server,
+            Err(_) => Server::start(&job([ANY; 4])).await?,
+        };
         print_commands(&server, folder.path(), &fleet);
         server.until_told_to_stop(signals).await
     })?;

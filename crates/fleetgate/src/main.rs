@@ -8,6 +8,10 @@ mod demo;
 mod explain;
 mod get;
 mod hand_over;
+mod home;
+mod job;
+mod keeper;
+mod leading;
 mod node_proxy;
 mod serve;
 mod stand_in;
@@ -23,7 +27,10 @@ use arguments::{AgentCommand, Arguments, Command};
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
-        Command::Serve(options) => serve::run(&options),
+        Command::Serve(options) => serve::run(&(*options).into()),
+        Command::Controller(options) => serve::run(&(*options).into()),
+        Command::Dns(options) => serve::run(&(*options).into()),
+        Command::Gateway(options) => serve::run(&(*options).into()),
         Command::Check(options) => check::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Explain(options) => explain::run(&options),

@@ -38,6 +38,7 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
         )?;
         let stop_admin = CancellationToken::new();
         let admin = admin.map(|admin| serve_http(admin, Arc::clone(&state), stop_admin.clone())).transpose()?;
+        state.set_informed();
         state.set_ready(true);
         tracing::info!(listen = %proxy.address, admin = admin_address.map(tracing::field::display), "ready");
 

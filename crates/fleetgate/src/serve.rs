@@ -1,38 +1,36 @@
-//! `fleetgate serve`: everything in one process.
+//! `fleetgate serve`, and the roles of a hub: one process, with as much of everything as its job asks for.
 
 use std::future::pending;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::{Interface, Listener};
 use gateway::{Door, DoorKind};
+use kubernetes::{lease, tenants};
 use prometheus_client::registry::Registry;
-use store::{Database, DatabaseError, Home};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::ServeOptions;
-use crate::control::{Control, Opened, Published, Running};
+use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
+use crate::home::{self, HubAccess, Opened};
+use crate::job::{Job, JobHome};
+use crate::leading::{Desk, Leading};
 use crate::telemetry::{self, ControlMetrics};
 
 /// What sockets are called that pass from process to process; those of doors and interfaces by their flags.
 const DNS_UDP: &str = "--dns/udp";
 const DNS_TCP: &str = "--dns/tcp";
-/// An answer that is being read from the database keeps it open for milliseconds, a large listing for a second.
-const GIVING_UP: Duration = Duration::from_secs(10);
-
-pub(crate) fn run(options: &ServeOptions) -> anyhow::Result<ExitCode> {
-    telemetry::start_log(&options.log)?;
+pub(crate) fn run(job: &Job) -> anyhow::Result<ExitCode> {
+    telemetry::start_log(&job.views.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
         let signals = Signals::listen()?;
-        let server = Server::start(options)?;
+        let server = Server::start(job).await?;
         server.until_told_to_stop(signals).await
     })?;
     // Connections that a second signal did not wait for would keep their threads.
@@ -76,6 +74,8 @@ pub(crate) struct Server {
     drain: Duration,
     interfaces: Vec<std::thread::JoinHandle<()>>,
     hand_over: Option<HandOver>,
+    /// A controller's work on the hub.
+    leading: Option<crate::leading::Running>,
 }
 
 /// What a successor needs of us.
@@ -83,7 +83,7 @@ struct HandOver {
     successors: Receiver<Successor>,
     shared: Sockets,
     /// For the case that it ends before it serves.
-    options: ServeOptions,
+    job: Job,
 }
 
 /// Where it listens, with the ports that were given.
@@ -97,17 +97,19 @@ pub(crate) struct Addresses {
 }
 
 impl Server {
-    pub(crate) fn start(options: &ServeOptions) -> anyhow::Result<Self> {
-        say_what_is_not_there_yet(options);
+    pub(crate) async fn start(job: &Job) -> anyhow::Result<Self> {
+        say_what_is_not_there_yet(job);
         raise_descriptor_limit();
 
-        let mut inheritance = inherit(options)?;
+        let mut inheritance = inherit(job)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = options.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
-        let apiserver = options.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
-        let sni = options.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
-        let admin = options.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
-        let metrics = options.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
+        let dns = job.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
+        let apiserver =
+            job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
+        let sni = job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
+        let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
+        let metrics =
+            job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
         let addresses = Addresses {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
@@ -119,28 +121,28 @@ impl Server {
         let interfaces: Vec<Listener> = [admin, metrics].into_iter().flatten().collect();
         let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
 
-        let opened = open_home(options, inheritance.has_predecessor())?;
-
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
+        let (opened, leading) =
+            open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
-        let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.1), registry));
+        let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let (stop_dns, stop_http) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
             let index = Arc::clone(&published.index);
-            listeners.start(index, dns_settings(options), dns_metrics, state.recent.clone())
+            listeners.start(index, dns_settings(job), dns_metrics, state.recent.clone())
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
         let settings = gateway::Settings {
-            cut_disallowed: !options.keep_disallowed,
-            trusted_proxies: options.trusted_proxies.clone().into(),
+            cut_disallowed: !job.doors.keep_disallowed,
+            trusted_proxies: job.doors.trusted_proxies.clone().into(),
             ..gateway::Settings::default()
         };
         let doors =
@@ -152,7 +154,10 @@ impl Server {
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
         let control = control.spawn()?;
 
-        let post = options.data.as_deref().map(Post::open).transpose().context("waiting for a successor")?;
+        let leading = leading.map(Leading::start);
+
+        let data = job.state.data.as_deref().filter(|_| matches!(job.home, JobHome::Folder(_)));
+        let post = data.map(Post::open).transpose().context("waiting for a successor")?;
         inheritance.announce_ready().context("telling the predecessor that it may end")?;
         state.set_ready(true);
         tracing::info!(
@@ -164,9 +169,9 @@ impl Server {
             "ready"
         );
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
-        let hand_over = successors.map(|successors| HandOver { successors, shared, options: options.clone() });
-        let drain = options.drain;
-        Ok(Self { addresses, control, state, stop_dns, stop_http, doors, dns, drain, interfaces, hand_over })
+        let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
+        let drain = job.doors.drain;
+        Ok(Self { addresses, control, state, stop_dns, stop_http, doors, dns, drain, interfaces, hand_over, leading })
     }
 
     pub(crate) async fn until_told_to_stop(mut self, mut signals: Signals) -> anyhow::Result<()> {
@@ -185,6 +190,10 @@ impl Server {
         if handed_over {
             // Their listeners are the other's now, which answers for both.
             self.stop_http.cancel();
+        }
+        // Before anything else: another controller can take over while connections end here.
+        if let Some(leading) = self.leading {
+            leading.stop().await;
         }
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
@@ -216,7 +225,7 @@ impl Server {
 impl HandOver {
     /// Ends when another process serves from our sockets.
     async fn done(this: Option<&mut Self>, control: &Running) {
-        let Some(Self { successors, shared, options }) = this else { return pending().await };
+        let Some(Self { successors, shared, job }) = this else { return pending().await };
         while let Some(successor) = successors.recv().await {
             tracing::info!("another process wants to take over");
             let Some(paused) = control.pause() else { break };
@@ -231,16 +240,19 @@ impl HandOver {
                 return;
             }
             tracing::warn!("the process that wanted to take over has ended; going on");
-            let options = options.clone();
-            paused.resume(Box::new(move || open_home(&options, true)));
+            let (home, data) = (job.home.clone(), job.state.data.clone());
+            paused.resume(Box::new(move || match home {
+                JobHome::Folder(fleet) => home::open_folder(&fleet, data.as_deref(), true),
+                JobHome::Hub { .. } => anyhow::bail!("a hub is never handed over"),
+            }));
         }
         // Nobody can take over any more, and the log says why.
         pending::<()>().await;
     }
 }
 
-fn inherit(options: &ServeOptions) -> anyhow::Result<Inheritance> {
-    let Some(data) = options.data.as_deref().filter(|_| options.take_over) else { return Ok(Inheritance::default()) };
+fn inherit(job: &Job) -> anyhow::Result<Inheritance> {
+    let Some(data) = job.state.data.as_deref().filter(|_| job.take_over) else { return Ok(Inheritance::default()) };
     let inheritance = Inheritance::ask(data).context("asking the running fleetgate for its sockets")?;
     if !inheritance.has_predecessor() {
         tracing::info!("nobody serves from {}: nothing to take over", data.display());
@@ -248,7 +260,8 @@ fn inherit(options: &ServeOptions) -> anyhow::Result<Inheritance> {
     Ok(inheritance)
 }
 
-fn dns_settings(options: &ServeOptions) -> dns::Settings {
+fn dns_settings(job: &Job) -> dns::Settings {
+    let options = &job.answers;
     let per_second = options.dns_rate_limit;
     let mut settings = dns::Settings::default().with_rate_limit(dns::RateLimit { per_second, ..Default::default() });
     if let Some(identity) = &options.dns_identity {
@@ -306,27 +319,41 @@ fn share_sockets(
     Ok(shared)
 }
 
-/// With `from_another`, a process that is just giving the database up is waited for.
-fn open_home(options: &ServeOptions, from_another: bool) -> anyhow::Result<Opened> {
-    let begun = Instant::now();
-    let database = loop {
-        match open_database(options.data.as_deref()) {
-            Err(DatabaseError::InUse { .. }) if from_another && begun.elapsed() < GIVING_UP => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            opened => break Arc::new(opened?),
+/// A controller's work on the hub comes with it.
+async fn open_home(
+    job: &Job,
+    from_another: bool,
+    published: &Published,
+    registry: &mut Registry,
+    metrics: &ControlMetrics,
+) -> anyhow::Result<(Opened, Option<Leading>)> {
+    let (access, roles) = match &job.home {
+        JobHome::Folder(fleet) => {
+            return Ok((home::open_folder(fleet, job.state.data.as_deref(), from_another)?, None));
         }
+        JobHome::Hub { access, roles } => (access, *roles),
     };
-    let (home, first) = Home::open(&options.fleet, Arc::clone(&database))?;
-    Ok((home, database, first))
+    let client = kubernetes::client::connect(access.kubeconfig.as_deref()).await?;
+    let namespace = access.namespace.clone();
+    let sources = if access.sources.is_empty() { vec![namespace.clone()] } else { access.sources.clone() };
+    let (desk, leading) = if roles.controller {
+        let lease = lease::Settings::new(&namespace, host_name());
+        let policy = kubernetes::kubeconfig::Policy { loopback: access.allow_loopback };
+        let tenants = tenants::Settings { policy, ..tenants::Settings::default() };
+        let snapshot = Arc::clone(&published.snapshot);
+        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, registry);
+        (Some(desk), Some(leading))
+    } else {
+        (None, None)
+    };
+    let access = HubAccess { client, roles, namespace, sources };
+    let opened = home::open_hub(access, &job.state, desk, metrics)?;
+    Ok((opened, leading))
 }
 
-fn open_database(data: Option<&Path>) -> Result<Database, DatabaseError> {
-    if let Some(folder) = data {
-        return Database::open(folder);
-    }
-    tracing::warn!("no --data: the last good state and who was first are lost with this process");
-    Database::in_memory()
+/// What the Lease shows to people: in a pod, its name.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// In a thread and runtime of its own: listing a whole fleet must not hold up a query or a connection.
@@ -356,14 +383,14 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-fn say_what_is_not_there_yet(options: &ServeOptions) {
-    let later = [("--http", options.http), ("--https", options.https), ("--agents", options.agents)];
+fn say_what_is_not_there_yet(Job { dns, doors, views, .. }: &Job) {
+    let later = [("--http", doors.http), ("--https", doors.https), ("--agents", doors.agents)];
     for (flag, address) in later {
         if address.is_some() {
             tracing::warn!("{flag} is not supported yet and listens on nothing");
         }
     }
-    if [options.dns, options.apiserver, options.sni, options.admin, options.metrics].iter().all(Option::is_none) {
+    if [*dns, doors.apiserver, doors.sni, views.admin, views.metrics].iter().all(Option::is_none) {
         tracing::warn!("nothing to listen on: give --dns, --apiserver, --sni, --admin or --metrics an address");
     }
 }

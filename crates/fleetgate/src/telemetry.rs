@@ -36,6 +36,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) refused_files: Gauge,
     pub(crate) revision: Counter<u64, AtomicU64>,
     pub(crate) unsaved: Counter,
+    pub(crate) hub_away: Gauge,
     plan_duration: Histogram,
 }
 
@@ -48,6 +49,7 @@ impl ControlMetrics {
             refused_files: Gauge::default(),
             revision: Counter::default(),
             unsaved: Counter::default(),
+            hub_away: Gauge::default(),
             plan_duration: Histogram::new(PLAN_BUCKETS),
         };
         registry.register("fleetgate_clusters", "Clusters that are served", metrics.clusters.clone());
@@ -67,6 +69,11 @@ impl ControlMetrics {
             "fleetgate_unsaved_updates",
             "Updates that are served but could not be written to the database",
             metrics.unsaved.clone(),
+        );
+        registry.register(
+            "fleetgate_hub_away",
+            "1 while something of the hub cannot be read and its last good state is served",
+            metrics.hub_away.clone(),
         );
         registry.register_with_unit(
             "fleetgate_plan_duration",

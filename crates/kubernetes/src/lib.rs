@@ -6,8 +6,15 @@
 pub mod apply;
 pub mod client;
 pub mod home;
+mod index;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
 pub mod reach;
+pub mod resource;
+pub mod seen;
 pub mod tenants;
+mod watch;
+
+pub use home::{Home, Update};
+pub use kube::Client;

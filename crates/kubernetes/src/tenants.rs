@@ -82,7 +82,7 @@ pub struct Subject {
     pub last: Last,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Wish {
     /// With an equal [`Access`], nothing changes, and [`Last`] is not looked at. With another one, the watch starts anew.
     Follow(ClusterName, Arc<Subject>),

@@ -348,7 +348,15 @@ impl ClusterSpec {
         if lookup.home == Home::Folder && self.control_plane.kube_apiserver.service.is_some() {
             hindrance = Some(Refusal::NeedsHub("spec.controlPlane.kubeApiserver.service"));
         }
-        let proof = self.proof.read(lookup, &mut hindrance)?;
+        let mut closed = None;
+        let proof = match lookup.home {
+            Home::Folder => self.proof.read(lookup, &mut hindrance)?,
+            // A file is a mistake of the object's; a Secret is not for everybody to see.
+            Home::Hub if self.proof.keys.iter().any(|key| key.file.is_some()) => {
+                self.proof.read(lookup, &mut hindrance)?
+            }
+            Home::Hub => self.proof.read(lookup, &mut closed)?,
+        };
         let access = match (lookup.home, self.access.map(|access| access.kubeconfig.secret)) {
             // Nobody watches from a folder: the nodes are those that are given.
             (Home::Folder, _) | (Home::Hub, None) => None,
@@ -396,6 +404,7 @@ impl ClusterSpec {
             limits: self.limits.into_model(),
             kept: status.kept.map(KeptStatus::into_model),
             hindrance,
+            closed,
         })
     }
 }

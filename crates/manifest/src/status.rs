@@ -114,7 +114,7 @@ pub struct KeptStatus {
 }
 
 impl NodeStatus {
-    pub(crate) fn into_model(self) -> Node {
+    pub fn into_model(self) -> Node {
         Node { name: self.name, addresses: Text::list(&self.addresses), ready: self.ready }
     }
 }

@@ -6,6 +6,7 @@
 pub mod claim;
 pub mod digest;
 pub mod fact;
+pub mod gate;
 pub mod identity;
 pub mod name;
 pub mod network;

@@ -98,18 +98,19 @@ pub struct Cluster {
     pub kept: Option<KeptSet>,
     /// Why it cannot be served, known to whoever read it.
     pub hindrance: Option<Refusal>,
+    /// Why nobody can be let through to it, while its names stand: names do not follow from what only the doors may see.
+    pub closed: Option<Refusal>,
 }
 
 impl Cluster {
-    /// Puts the endpoints of the Service in its place. None at all is a hindrance: somebody who once knew one keeps it.
+    /// Puts the endpoints of the Service in its place. None at all closes the door: somebody who once knew one keeps it.
     pub fn resolve(&mut self, endpoints: Vec<SocketAddr>) {
-        let Upstream::Service { namespace, name, .. } = &self.api_server else { return };
+        let Upstream::Service { namespace, name, port } = &self.api_server else { return };
         if endpoints.is_empty() {
-            let service = format!("{namespace}/{name}");
-            self.hindrance.get_or_insert(Refusal::NoEndpoints { service });
-        } else {
-            self.api_server = Upstream::Addresses(endpoints);
+            let service = format!("{namespace}/{name}:{port}");
+            self.closed.get_or_insert(Refusal::NoEndpoints { service });
         }
+        self.api_server = Upstream::Addresses(endpoints);
     }
 }
 

@@ -125,7 +125,7 @@ pub struct ClusterPart {
     pub authoritative: bool,
     /// Whether they are handed to others.
     pub hand_out: bool,
-    /// The API server's route is the first.
+    /// The API server's route is the first. None while the door is closed.
     pub routes: Vec<(DnsName, Arc<Route>)>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
@@ -313,6 +313,8 @@ impl Condition {
     pub const PUBLISHED: &'static str = "Published";
     /// At least one node is ready.
     pub const NODES_READY: &'static str = "NodesReady";
+    /// Connections are let through to its control plane.
+    pub const DOOR_OPEN: &'static str = "DoorOpen";
 
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
@@ -331,6 +333,8 @@ impl Condition {
 pub struct Changes {
     pub zones: Vec<ZoneChange>,
     pub names: Vec<NameChange>,
+    /// The clusters that contribute something else than before, whether we answer for it or others.
+    pub clusters: Vec<ClusterName>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,
 }

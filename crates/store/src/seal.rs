@@ -31,8 +31,7 @@ impl fmt::Debug for SealKey {
 impl SealKey {
     pub fn read(path: &Path) -> Result<Self, SealKeyError> {
         let name = || path.display().to_string();
-        let octets =
-            std::fs::read(path).map_err(|source| SealKeyError::Unreadable { path: name(), source })?;
+        let octets = std::fs::read(path).map_err(|source| SealKeyError::Unreadable { path: name(), source })?;
         Self::parse(&octets).ok_or_else(|| SealKeyError::Malformed { path: name() })
     }
 

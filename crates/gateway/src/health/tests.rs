@@ -143,6 +143,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         grace: Duration::ZERO,
         hand_out: false,
         hindrance: None,
+        closed: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),
@@ -169,6 +170,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         access: None,
         kept: None,
         hindrance: None,
+        closed: None,
     });
     let facts = [
         FactChange::Zone(zone.name.clone(), Some(fact(zone))),

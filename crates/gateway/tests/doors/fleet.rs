@@ -212,6 +212,7 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         grace: Duration::from_mins(1),
         hand_out: false,
         hindrance: None,
+        closed: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),
@@ -251,6 +252,7 @@ fn cluster(member: Member) -> Cluster {
         access: None,
         kept: None,
         hindrance: None,
+        closed: None,
     }
 }
 

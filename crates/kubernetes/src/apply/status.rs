@@ -9,7 +9,7 @@ use model::snapshot::{Condition as Planned, Status};
 use serde_json::Value;
 
 /// Those that the plan may have written: where it does not any more, they have to go.
-const OURS: [&str; 3] = [Planned::ACCEPTED, Planned::PUBLISHED, Planned::NODES_READY];
+const OURS: [&str; 4] = [Planned::ACCEPTED, Planned::PUBLISHED, Planned::NODES_READY, Planned::DOOR_OPEN];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnStatus {

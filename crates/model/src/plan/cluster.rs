@@ -198,6 +198,9 @@ fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
 }
 
 fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Arc<Route>)> {
+    if cluster.closed.is_some() {
+        return Vec::new();
+    }
     let route = |service: Arc<str>, upstreams: &[std::net::SocketAddr]| {
         Arc::new(Route {
             cluster: cluster.name.clone(),
@@ -230,7 +233,15 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
         state: state(cluster, &published, &nodes_ready),
         kept: part.kept_set(),
     };
-    Status::accepted([published, nodes_ready], detail)
+    Status::accepted([published, nodes_ready, door_open(cluster)], detail)
+}
+
+/// Whether connections are let through to its control plane.
+fn door_open(cluster: &Cluster) -> Condition {
+    match &cluster.closed {
+        None => Condition::new(Condition::DOOR_OPEN, true, "Open", ""),
+        Some(refusal) => Condition::new(Condition::DOOR_OPEN, false, refusal.code(), refusal.to_string()),
+    }
 }
 
 /// One word for a table: of all that could be said, what somebody would want to know first.

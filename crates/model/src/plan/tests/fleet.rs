@@ -293,6 +293,7 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         limits: settings.limits(),
         kept: settings.get("kept").map(|text| kept_set(name, text)),
         hindrance: settings.has("proof").then_some(Refusal::NotYet("spec.proof")),
+        closed: None,
     }
 }
 

@@ -1,0 +1,66 @@
+//! What a process is to do, whichever command said so.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use kubernetes::resource::Roles;
+
+use crate::arguments::{
+    AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions, HubOptions, ServeOptions, StateOptions,
+    ViewOptions,
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) home: JobHome,
+    pub(crate) state: StateOptions,
+    pub(crate) take_over: bool,
+    pub(crate) dns: Option<SocketAddr>,
+    pub(crate) answers: AnswerOptions,
+    pub(crate) doors: DoorOptions,
+    pub(crate) views: ViewOptions,
+}
+
+/// Where the facts come from.
+#[derive(Debug, Clone)]
+pub(crate) enum JobHome {
+    Folder(PathBuf),
+    Hub { access: HubOptions, roles: Roles },
+}
+
+/// Nothing on disk.
+const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
+
+impl From<ServeOptions> for Job {
+    fn from(options: ServeOptions) -> Self {
+        let ServeOptions { fleet, hub: _, access, state, take_over, dns, answers, doors, views } = options;
+        let home = match fleet {
+            Some(fleet) => JobHome::Folder(fleet),
+            None => JobHome::Hub { access, roles: Roles::ALL },
+        };
+        Self { home, state, take_over, dns, answers, doors, views }
+    }
+}
+
+impl From<ControllerOptions> for Job {
+    /// A controller begins with what the hub says: there is nothing else that it could write back.
+    fn from(ControllerOptions { access, views }: ControllerOptions) -> Self {
+        let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
+        let (answers, doors) = (AnswerOptions::default(), DoorOptions::default());
+        Self { home, state: NO_STATE, take_over: false, dns: None, answers, doors, views }
+    }
+}
+
+impl From<DnsOptions> for Job {
+    fn from(DnsOptions { dns, answers, access, state, views }: DnsOptions) -> Self {
+        let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
+        Self { home, state, take_over: false, dns: Some(dns), answers, doors: DoorOptions::default(), views }
+    }
+}
+
+impl From<GatewayOptions> for Job {
+    fn from(GatewayOptions { doors, access, state, views }: GatewayOptions) -> Self {
+        let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
+        Self { home, state, take_over: false, dns: None, answers: AnswerOptions::default(), doors, views }
+    }
+}

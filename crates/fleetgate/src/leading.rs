@@ -1,0 +1,146 @@
+//! A controller's work on the hub: contend for leadership, and while it lasts follow the tenant clusters and write back
+//! what was planned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use kubernetes::apply;
+use kubernetes::home::Writing;
+use kubernetes::lease::{self, Term};
+use kubernetes::tenants::{self, Wish};
+use model::{ClusterName, Snapshot};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Where the thread that plans leaves what a controller has to do. It never waits for it: wishes are kept by cluster, and
+/// what is to be written by object.
+pub(crate) struct Desk {
+    pub(crate) writing: Writing,
+    wishes: UnboundedSender<Wish>,
+}
+
+/// Ready to begin.
+pub(crate) struct Leading {
+    client: kubernetes::Client,
+    lease: lease::Settings,
+    tenants: tenants::Settings,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    writing: Writing,
+    wishes: UnboundedReceiver<Wish>,
+    apply_metrics: apply::Metrics,
+    tenants_metrics: tenants::Metrics,
+}
+
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Desk {
+    pub(crate) fn open(
+        client: kubernetes::Client,
+        lease: lease::Settings,
+        tenants: tenants::Settings,
+        snapshot: Arc<ArcSwap<Snapshot>>,
+        registry: &mut Registry,
+    ) -> (Self, Leading) {
+        let writing = Writing::default();
+        let (wishes, wished) = unbounded_channel();
+        let leading = Leading {
+            client,
+            lease,
+            tenants,
+            snapshot,
+            writing: writing.clone(),
+            wishes: wished,
+            apply_metrics: apply::Metrics::register(registry),
+            tenants_metrics: tenants::Metrics::register(registry),
+        };
+        (Self { writing, wishes }, leading)
+    }
+
+    pub(crate) fn take(&self, wishes: Vec<Wish>, complete: bool) {
+        for wish in wishes {
+            // Nobody is there any more when the process ends.
+            let _ = self.wishes.send(wish);
+        }
+        if complete {
+            self.writing.actual.is_whole();
+        }
+    }
+}
+
+impl Leading {
+    /// Within a tokio runtime.
+    pub(crate) fn start(self) -> Running {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(self.run(stop.clone()));
+        Running { stop, task }
+    }
+
+    async fn run(mut self, stop: CancellationToken) {
+        let mut election = lease::contend(self.client.clone(), self.lease.clone(), stop.clone());
+        let mut followed = BTreeMap::new();
+        while !stop.is_cancelled() {
+            let term = election.term.borrow_and_update().clone();
+            tokio::select! {
+                () = self.lead(term, &mut followed) => {}
+                changed = election.term.changed() => if changed.is_err() { break },
+                () = stop.cancelled() => {}
+            }
+        }
+        // The Lease is free once its holder has let go of it.
+        if election.ended.await.is_err() {
+            tracing::error!("the contender for the Lease panicked");
+        }
+    }
+
+    /// Goes on for as long as it is let.
+    async fn lead(&mut self, term: Option<Term>, followed: &mut BTreeMap<ClusterName, Wish>) {
+        let Some(term) = term else { return self.listen(None, followed).await };
+        tracing::info!("leading: writes to the hub and follows tenant clusters");
+        let (sender, wishes) = unbounded_channel();
+        for wish in followed.values() {
+            let _ = sender.send(wish.clone());
+        }
+        let follow = tenants::follow(
+            self.client.clone(),
+            wishes,
+            self.tenants.clone(),
+            self.tenants_metrics.clone(),
+            term.lost().clone(),
+        );
+        let Writing { actual, dirty } = self.writing.clone();
+        let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
+        let settings = apply::Settings { identity: self.lease.identity.clone() };
+        let write = apply::run(self.client.clone(), sides, term, settings, self.apply_metrics.clone());
+        tokio::join!(follow, write, self.listen(Some(sender), followed));
+    }
+
+    /// Keeps the wishes together, and passes them on.
+    async fn listen(&mut self, to: Option<UnboundedSender<Wish>>, followed: &mut BTreeMap<ClusterName, Wish>) {
+        while let Some(wish) = self.wishes.recv().await {
+            if let Some(to) = &to {
+                let _ = to.send(wish.clone());
+            }
+            match &wish {
+                Wish::Follow(cluster, _) => _ = followed.insert(cluster.clone(), wish.clone()),
+                Wish::Leave(cluster) => _ = followed.remove(cluster),
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Running {
+    /// Returns once another controller can lead.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        if self.task.await.is_err() {
+            tracing::error!("the controller panicked");
+        }
+    }
+}

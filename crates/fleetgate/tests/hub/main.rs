@@ -1,0 +1,9 @@
+//! The binary on a real hub: real API servers for the hub and for tenant clusters, real `kubectl`, real `dig`.
+
+mod bad_input;
+mod fixture;
+mod leaders;
+mod nodes;
+mod outage;
+mod recovery;
+mod roles;

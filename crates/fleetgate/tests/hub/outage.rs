@@ -1,0 +1,33 @@
+//! The hub's API is away: what was known serves on, also after a restart, and comes back without a gap.
+
+use crate::fixture::{Server, ZONE, data_folder, eventually, given_cluster, hub, wait_for_answer};
+
+#[test]
+fn names_outlive_the_hub_and_their_own_restart() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    let mut hub = hub(&kubernetes);
+    hub.kubectl_apply(ZONE).unwrap();
+    hub.kubectl_apply(&given_cluster("c1", 1)).unwrap();
+    let config = hub.kubeconfig_path().to_owned();
+    let data = data_folder();
+    let arguments = ["dns", "--dns", "127.0.0.1:0", "--data", data.path().to_str().unwrap()];
+    let controller = Server::start_informed(&config, &["controller"]);
+    let mut dns = Server::start_informed(&config, &arguments);
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
+    let serial = dns.serial("fleet.example");
+
+    hub.stop();
+    eventually("it is noticed", || dns.get("/metrics").contains("fleetgate_hub_away 1").then_some(()));
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
+    dns.process.signal("TERM").unwrap();
+    dns.process.wait_for_exit(crate::fixture::PATIENCE).unwrap();
+
+    let dns = Server::start_informed(&config, &arguments);
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
+    assert_eq!(dns.serial("fleet.example"), serial);
+
+    hub.start_again().unwrap();
+    hub.kubectl_apply(&given_cluster("c1", 2)).unwrap();
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.2"]);
+    drop(controller);
+}

@@ -1,0 +1,169 @@
+//! What is read of a hub, by whom, and what is kept of each object.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use kube::core::{ApiResource, GroupVersionKind};
+use manifest::address::{AddressClaim, AddressPool};
+use manifest::cluster::Cluster;
+use manifest::federation::FederationPolicy;
+use manifest::tenant::Tenant;
+use manifest::verdict::Verdict;
+use manifest::zone::Zone;
+use model::identity::Kind;
+
+/// The kinds of a hub's objects that are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    Zone,
+    Tenant,
+    Cluster,
+    AddressPool,
+    AddressClaim,
+    FederationPolicy,
+    DnsEndpoint,
+    Ingress,
+    IngressClass,
+    Service,
+    EndpointSlice,
+    Secret,
+    ConfigMap,
+    Verdict,
+}
+
+/// Who watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Roles {
+    pub controller: bool,
+    pub dns: bool,
+    pub gateway: bool,
+}
+
+impl Roles {
+    pub const ALL: Self = Self { controller: true, dns: true, gateway: true };
+}
+
+/// What part of a kind is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) resource: Resource,
+    /// All namespaces without one.
+    pub(crate) namespace: Option<String>,
+    pub(crate) fields: Option<String>,
+}
+
+impl Resource {
+    const ALL: [Self; 14] = [
+        Self::Zone,
+        Self::Tenant,
+        Self::Cluster,
+        Self::AddressPool,
+        Self::AddressClaim,
+        Self::FederationPolicy,
+        Self::DnsEndpoint,
+        Self::Ingress,
+        Self::IngressClass,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::Verdict,
+    ];
+
+    /// The word that stands for it on disk and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Zone => "zones",
+            Self::Tenant => "tenants",
+            Self::Cluster => "clusters",
+            Self::AddressPool => "addresspools",
+            Self::AddressClaim => "addressclaims",
+            Self::FederationPolicy => "federationpolicies",
+            Self::DnsEndpoint => "dnsendpoints",
+            Self::Ingress => "ingresses",
+            Self::IngressClass => "ingressclasses",
+            Self::Service => "services",
+            Self::EndpointSlice => "endpointslices",
+            Self::Secret => "secrets",
+            Self::ConfigMap => "configmaps",
+            Self::Verdict => "verdicts",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|resource| resource.as_str() == word)
+    }
+
+    pub(crate) fn api(self) -> ApiResource {
+        match self {
+            Self::Zone => ApiResource::erase::<Zone>(&()),
+            Self::Tenant => ApiResource::erase::<Tenant>(&()),
+            Self::Cluster => ApiResource::erase::<Cluster>(&()),
+            Self::AddressPool => ApiResource::erase::<AddressPool>(&()),
+            Self::AddressClaim => ApiResource::erase::<AddressClaim>(&()),
+            Self::FederationPolicy => ApiResource::erase::<FederationPolicy>(&()),
+            Self::DnsEndpoint => {
+                let kind = GroupVersionKind::gvk("externaldns.k8s.io", "v1alpha1", "DNSEndpoint");
+                ApiResource::from_gvk_with_plural(&kind, "dnsendpoints")
+            }
+            Self::Ingress => ApiResource::erase::<Ingress>(&()),
+            Self::IngressClass => ApiResource::erase::<IngressClass>(&()),
+            Self::Service => ApiResource::erase::<Service>(&()),
+            Self::EndpointSlice => ApiResource::erase::<EndpointSlice>(&()),
+            Self::Secret => ApiResource::erase::<Secret>(&()),
+            Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            Self::Verdict => ApiResource::erase::<Verdict>(&()),
+        }
+    }
+
+    /// As the plan knows it; `None` for what only says more about other objects.
+    pub(crate) fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Zone => Some(Kind::Zone),
+            Self::Tenant => Some(Kind::Tenant),
+            Self::Cluster => Some(Kind::Cluster),
+            Self::AddressPool => Some(Kind::AddressPool),
+            Self::AddressClaim => Some(Kind::AddressClaim),
+            Self::FederationPolicy => Some(Kind::FederationPolicy),
+            Self::DnsEndpoint => Some(Kind::DnsEndpoint),
+            Self::Ingress => Some(Kind::Ingress),
+            Self::IngressClass => Some(Kind::IngressClass),
+            Self::Service | Self::EndpointSlice | Self::Secret | Self::ConfigMap | Self::Verdict => None,
+        }
+    }
+
+    pub(crate) fn of(kind: Kind) -> Option<Self> {
+        Self::ALL.into_iter().find(|resource| resource.kind() == Some(kind))
+    }
+
+    /// Not every hub has the kind; what is not there has no objects.
+    pub(crate) fn may_be_absent(self) -> bool {
+        self == Self::DnsEndpoint
+    }
+}
+
+/// The Secrets that hold a cluster's proof keys say so in their type, so that a gateway asks for no others.
+pub const PROOF_SECRET: &str = "fleetgate.dev/proof";
+
+/// What each role reads: the plan's objects all of them, so that all come to the same plan; Secrets only who needs them.
+/// `namespace` is ours, `sources` are those from which Secrets and `ConfigMap`s may be named.
+pub(crate) fn watched(roles: Roles, namespace: &str, sources: &[String]) -> Vec<Watched> {
+    let all = |resource| Watched { resource, namespace: None, fields: None };
+    let within = |resource, namespace: &str| Watched { resource, namespace: Some(namespace.to_owned()), fields: None };
+    let mut watched: Vec<Watched> =
+        Resource::ALL.into_iter().filter(|resource| resource.kind().is_some()).map(all).collect();
+    watched.extend(sources.iter().map(|namespace| within(Resource::ConfigMap, namespace)));
+    if roles.controller || roles.gateway {
+        watched.extend([all(Resource::Service), all(Resource::EndpointSlice)]);
+        for namespace in sources {
+            let fields = (!roles.controller).then(|| format!("type={PROOF_SECRET}"));
+            watched.push(Watched { fields, ..within(Resource::Secret, namespace) });
+        }
+    } else {
+        watched.push(within(Resource::Service, namespace));
+    }
+    if roles.controller {
+        watched.push(all(Resource::Verdict));
+    }
+    watched
+}

@@ -1,0 +1,126 @@
+//! One kind of objects, followed: listed, watched, and listed again when the watch cannot go on.
+//!
+//! The stream of `kube` resumes by itself and lists anew after `410 Gone`; here it is turned into whole lists and single
+//! changes, and slowed down while the hub is away.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::core::DynamicObject;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
+
+use crate::resource::Watched;
+use crate::seen::{Key, Seen};
+
+/// The pause after the first failure, doubled with each further one. Every pause is cut short by up to a half at random,
+/// so that the replicas of a hub that comes back do not all ask at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// A hub that is back is noticed within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Objects per page of a list: some megabytes.
+const PAGE: u32 = 500;
+/// Seconds after which a watch is ended by the server and resumed where it was. Kept below what load balancers in front
+/// of API servers take for idle.
+const WATCH_FOR: u32 = 240;
+
+/// What a watch tells; the number is the watch's own.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Everything that there is.
+    Listed(usize, Vec<Seen>),
+    Changed(usize, Seen),
+    Gone(Key),
+    /// It cannot be read at the moment, and why.
+    Away(usize, String),
+}
+
+/// Follows one kind until told to stop, or until nobody listens any more.
+pub(crate) async fn follow(
+    client: Client,
+    number: usize,
+    watched: Watched,
+    messages: Sender<Message>,
+    stop: CancellationToken,
+) {
+    let _ = stop.run_until_cancelled(tell(client, number, watched, messages)).await;
+}
+
+/// Ends when nobody listens any more.
+async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<Message>) {
+    let resource = watched.resource;
+    let mut config = watcher::Config::default().page_size(PAGE).timeout(WATCH_FOR);
+    config.field_selector.clone_from(&watched.fields);
+    let api_resource = resource.api();
+    let api: Api<DynamicObject> = match &watched.namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &api_resource),
+        None => Api::all_with(client, &api_resource),
+    };
+    let mut stream = pin!(watcher::watcher(api, config));
+    let mut listing = Vec::new();
+    let mut pause = FIRST_PAUSE;
+    while let Some(event) = stream.next().await {
+        let message = match event {
+            Ok(Event::Init) => {
+                listing.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listing.extend(Seen::of(resource, object));
+                continue;
+            }
+            Ok(Event::InitDone) => Message::Listed(number, std::mem::take(&mut listing)),
+            Ok(Event::Apply(object)) => match Seen::of(resource, object) {
+                Some(seen) => Message::Changed(number, seen),
+                None => continue,
+            },
+            Ok(Event::Delete(object)) => match object.metadata.name {
+                Some(name) => Message::Gone(Key { resource, namespace: object.metadata.namespace, name }),
+                None => continue,
+            },
+            Err(error) if resource.may_be_absent() && is_not_found(&error) => {
+                if messages.send(Message::Listed(number, Vec::new())).await.is_err() {
+                    return;
+                }
+                // Somebody may install it one day; nobody waits for that.
+                tokio::time::sleep(LONGEST_PAUSE).await;
+                continue;
+            }
+            Err(error) => {
+                if messages.send(Message::Away(number, reason(&error))).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(pause.mul_f64(1.0 - fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+        };
+        pause = FIRST_PAUSE;
+        if messages.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn is_not_found(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    matches!(error, InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// The whole chain: which server, which step, and what went wrong.
+fn reason(error: &watcher::Error) -> String {
+    use std::error::Error as _;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
