@@ -331,6 +331,8 @@ impl Condition {
 pub struct Changes {
     pub zones: Vec<ZoneChange>,
     pub names: Vec<NameChange>,
+    /// The clusters that contribute something else than before, whether we answer for it or others.
+    pub clusters: Vec<ClusterName>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,
 }

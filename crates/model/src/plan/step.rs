@@ -91,15 +91,15 @@ impl Step {
     ) -> (Arc<Snapshot>, Changes) {
         let mut next = Snapshot::clone(&self.before);
         let mut names = NameSteps { gone: Vec::new(), set: Vec::new(), ledger };
-        let mut changed = self.apply_zone_parts(&mut next, &mut names);
-        changed |= self.apply_cluster_parts(&mut next, &mut names);
+        let changed = self.apply_zone_parts(&mut next, &mut names);
+        let clusters = self.apply_cluster_parts(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &mut names);
         let statuses = self.apply_statuses(&mut next, broken);
-        if !changed && statuses.is_empty() {
+        if !changed && clusters.is_empty() && statuses.is_empty() {
             return (self.before, Changes::default());
         }
         next.revision += 1;
-        (Arc::new(next), Changes { zones, names: names.in_order(), statuses })
+        (Arc::new(next), Changes { zones, names: names.in_order(), clusters, statuses })
     }
 
     fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
@@ -124,7 +124,8 @@ impl Step {
         changed
     }
 
-    fn apply_cluster_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
+    /// Returns the clusters whose part is another than before.
+    fn apply_cluster_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> Vec<ClusterName> {
         let before = Arc::clone(&self.before);
         let clusters = std::mem::take(&mut self.clusters);
         let changed: Vec<_> = clusters
@@ -149,7 +150,7 @@ impl Step {
                 next.routes_by_server_name.remove_mut(&entry.0);
             }
         }
-        let any = !changed.is_empty();
+        let changed_names = changed.iter().map(|(name, ..)| name.clone()).collect();
         for (name, old, part) in changed {
             let old = old.map(AsRef::as_ref);
             let kept = part.as_ref().and_then(ClusterPart::kept_set);
@@ -171,7 +172,7 @@ impl Step {
             }
             next.clusters.insert_mut(name, Arc::new(part));
         }
-        any
+        changed_names
     }
 
     /// Gives every zone whose content changed its next serial, and says what becomes of the zones.
