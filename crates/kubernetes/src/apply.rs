@@ -175,6 +175,10 @@ impl Leader {
 
     /// Puts back what failed, and says so once for each way of failing.
     fn settle(&mut self, tasks: Vec<Task>) {
+        // What was not begun any more is for whoever leads next.
+        if self.pen.term.lost().is_cancelled() {
+            return;
+        }
         let mut failures: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
         for Task { object, writes, failure } in tasks {
             let Some(failure) = failure else {

@@ -29,9 +29,8 @@ fn the_deepest_zone_answers_for_a_name() {
 fn a_change_leaves_other_zones_and_the_index_before_as_they_were() {
     let before = Index::default().apply(&changes(FLEET));
     let after = before.apply(&Changes {
-        zones: Vec::new(),
         names: changes("fleet.example 30 SOA 1\nc2.fleet.example 30 A 192.0.2.3").names,
-        statuses: Vec::new(),
+        ..Changes::default()
     });
     let zone = |index: &Index, apex| Arc::clone(zone_of(index, apex).unwrap());
     assert!(Arc::ptr_eq(&zone(&before, "example"), &zone(&after, "example")));

@@ -96,7 +96,7 @@ impl Actual {
 
     /// Says that everything that was on the hub has been seen, and planned. Nothing is written before that: what is not
     /// known yet looks like what is gone.
-    pub fn is_whole(&self) {
+    pub fn set_whole(&self) {
         self.whole.send_replace(true);
     }
 

@@ -35,8 +35,8 @@ pub(super) enum Failure {
     Rejected(String),
     #[error("the hub does not let us: {0}")]
     Forbidden(String),
-    #[error("the hub could not do it")]
-    Hub(#[source] Error),
+    #[error("the hub could not do it, or is away: {0}")]
+    Hub(Error),
 }
 
 /// Every outcome of a write, as metrics have it.

@@ -17,7 +17,7 @@ pub(super) enum Action {
     /// Nothing, unless it changes, until then.
     Wait(Instant),
     /// Try for it. Without a resource version it is to be created.
-    Write(Lease),
+    Write(Box<Lease>),
 }
 
 /// What one contender has seen, and since when by its own clock.
@@ -52,7 +52,7 @@ impl Observer {
         };
         match holder(lease) {
             // A request of ours succeeded without our hearing of it. Its time has begun in the past: ask anew.
-            Some(holder) if holder == &*self.identity => Action::Write(renewed(lease)),
+            Some(holder) if holder == &*self.identity => Action::Write(Box::new(renewed(lease))),
             Some(_) => act(lease.clone(), &self.identity, self.duration, since + self.stated(lease), now),
             None => act(lease.clone(), &self.identity, self.duration, now, now),
         }
@@ -66,7 +66,7 @@ impl Observer {
 }
 
 fn act(lease: Lease, identity: &str, duration: Duration, free_at: Instant, now: Instant) -> Action {
-    if now < free_at { Action::Wait(free_at) } else { Action::Write(taken(lease, identity, duration)) }
+    if now < free_at { Action::Wait(free_at) } else { Action::Write(Box::new(taken(lease, identity, duration))) }
 }
 
 /// Whose it is; a Lease that was given back is nobody's.

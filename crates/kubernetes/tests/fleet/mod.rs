@@ -96,7 +96,7 @@ impl Fleet {
         let plan = Arc::new(ArcSwap::from(Arc::clone(planner.snapshot())));
         let sides = Sides { plan, hub: Arc::new(Actual::default()), dirty: Arc::new(Dirty::default()) };
         watch_all(&client, &sides).await;
-        sides.hub.is_whole();
+        sides.hub.set_whole();
         Self { server, client, planner, sides, texts: Vec::new() }
     }
 

@@ -54,6 +54,20 @@ fn the_names_of_a_cluster() {
     }
 }
 
+/// Where others answer, no step towards the DNS index tells of it, nor does the status.
+#[test]
+fn a_node_in_place_of_another_changes_its_cluster_alone() {
+    let zone = "zone main fleet.example external handout";
+    let mut fleet = Fleet::grounded(&format!("{zone}\n cluster c1 nodes=192.0.2.1\n cluster c2"));
+    for (facts, clusters, statuses) in
+        [("cluster c1 nodes=192.0.2.1", 0, 0), ("cluster c1 nodes=192.0.2.2", 1, 0), ("gone cluster c1", 1, 1)]
+    {
+        let changes = &fleet.plan(1001, facts).changes;
+        assert_eq!((changes.clusters.len(), changes.statuses.len()), (clusters, statuses), "{facts}");
+        assert!(changes.names.is_empty(), "{facts}");
+    }
+}
+
 #[test]
 fn the_routes_of_a_cluster() {
     for zone in ["", "external", "gateway=none"] {
@@ -105,7 +119,8 @@ fn a_tenants_new_limits_touch_no_name() {
     let mut fleet = Fleet::grounded("cluster c1 nodes=192.0.2.1\n cluster c2 tenant=initech");
     let before = Arc::clone(&fleet.planned.snapshot);
     let planned = fleet.plan(1001, "tenant acme connections=1");
-    assert_eq!(planned.changes, crate::Changes::default());
+    let its_cluster = crate::Changes { clusters: vec!["c1".parse().unwrap()], ..crate::Changes::default() };
+    assert_eq!(planned.changes, its_cluster);
     assert_ne!(planned.snapshot.revision, before.revision);
     let part = |snapshot: &Snapshot, name: &str| Arc::clone(snapshot.cluster(&name.parse().unwrap()).unwrap());
     assert!(Arc::ptr_eq(&part(&planned.snapshot, "c2"), &part(&before, "c2")), "others stay as they are");
