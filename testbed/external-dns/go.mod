@@ -1,4 +1,5 @@
-// The real ExternalDNS that the tests run, built from source by testbed/install.
+// The real ExternalDNS that the tests run, built from source by testbed/install. The libraries of Kubernetes are newer
+// than it asks for: those of testbed/kubernetes, so that they are compiled once, and the controller-runtime that fits.
 module fleetgate/testbed/external-dns
 
 go 1.26.1
@@ -200,7 +201,7 @@ require (
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2 // indirect
 	moul.io/http2curl v1.0.0 // indirect
-	sigs.k8s.io/controller-runtime v0.23.3 // indirect
+	sigs.k8s.io/controller-runtime v0.24.1 // indirect
 	sigs.k8s.io/external-dns v0.21.0 // indirect
 	sigs.k8s.io/gateway-api v1.5.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

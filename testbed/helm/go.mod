@@ -1,4 +1,5 @@
-// The real Helm that the tests run, built from source by testbed/install.
+// The real Helm that the tests run, built from source by testbed/install. The libraries of Kubernetes are those of
+// testbed/kubernetes, so that they are compiled once.
 module fleetgate/testbed/helm
 
 go 1.26.0

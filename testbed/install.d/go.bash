@@ -32,16 +32,17 @@ build_with_go() {
     say "building $what, once per machine: minutes on 2 cores"
     watch_build "building" "$log" go -C "$module" build -v -mod=readonly -buildvcs=false -trimpath \
         -ldflags "-s -w $ld_flags" -o "$scratch/" "$@" || {
-        tail -n 30 "$log" >&2
-        say "building $what failed; the end of Go's log is above" >&2
+        # The others are names of packages.
+        grep -A 20 '^#' "$log" >&2 || tail -n 30 "$log" >&2
+        say "building $what failed; what Go said is above" >&2
         exit 1
     }
 }
 
-# install_with_go PROGRAM MODULE PACKAGE VARIABLE: one program, built from testbed/PROGRAM/go.mod, unless VARIABLE names
-# one of the user's own.
+# install_with_go PROGRAM MODULE PACKAGE VARIABLE [LD_FLAGS]: one program, built from testbed/PROGRAM/go.mod, unless
+# VARIABLE names one of the user's own.
 install_with_go() {
-    local program=$1 go_mod=$here/$1/go.mod package=$3 variable=$4 folder
+    local program=$1 go_mod=$here/$1/go.mod package=$3 variable=$4 ld_flags=${5:-} folder
     folder=$cache/$program-$(pinned_version "$2" "$go_mod")
     if [[ -n ${!variable:-} ]]; then
         [[ -x ${!variable} ]] && say "using $variable (${!variable})" && return
@@ -51,7 +52,7 @@ install_with_go() {
     begin_to_install
     # Another run may have built it while we waited.
     [[ -x $folder/$program ]] && return
-    build_with_go "${folder##*/}" "$go_mod" "Set $variable to the path of one." "" "$package" || return 0
+    build_with_go "${folder##*/}" "$go_mod" "Set $variable to the path of one." "$ld_flags" "$package" || return 0
     mkdir -p "$folder"
     mv "$scratch/$program" "$folder/$program"
     say "installed $program in $folder"

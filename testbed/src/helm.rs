@@ -2,6 +2,7 @@
 
 use crate::installed::{NotBuilt, built, or_skip};
 use crate::process::tied_to_parent;
+use crate::work_dir::WorkDir;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::{fmt, io};
@@ -50,12 +51,15 @@ impl Helm {
     pub fn run(&self, args: &[&str]) -> Result<String, HelmError> {
         let mut helm = Command::new(&self.program);
         helm.args(args);
-        // Not the plugins, repositories and cluster of the person at this machine.
-        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "KUBECONFIG"] {
-            helm.env(variable, "/dev/null");
-        }
-        let output =
-            tied_to_parent(&helm).output().map_err(|source| HelmError::NotRun { args: args.join(" "), source })?;
+        let mut run = || {
+            // Not the plugins, repositories and cluster of the person at this machine.
+            let home = WorkDir::create()?;
+            for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+                helm.env(variable, home.path());
+            }
+            tied_to_parent(helm.env("KUBECONFIG", "/dev/null")).output()
+        };
+        let output = run().map_err(|source| HelmError::NotRun { args: args.join(" "), source })?;
         let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         if output.status.success() {
             return Ok(stdout);

@@ -63,12 +63,12 @@ impl Published {
         Some(Self { _external_dns: external_dns, bind, hub })
     }
 
-    /// Waits until BIND has these records and no others, leaving out those that only say whose they are.
+    /// Waits until BIND has these records and no others, but for those that say whose they are.
     fn wait_for(&self, expected: &[&str]) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let records: Vec<_> =
-                self.bind.records().unwrap().into_iter().filter(|record| !record.contains(" IN TXT ")).collect();
+            let mut records = self.bind.records().unwrap();
+            records.retain(|record| !record.contains(" IN TXT "));
             if records == expected {
                 return;
             }
@@ -78,26 +78,34 @@ impl Published {
     }
 }
 
+/// A record set as ExternalDNS wants it, or nothing: of a set without targets it would keep a TXT record for ever.
+fn record(name: &str, kind: &str, targets: &[&str]) -> String {
+    if targets.is_empty() {
+        return String::new();
+    }
+    let targets: Vec<_> = targets.iter().map(|target| format!("'{target}'")).collect();
+    format!("  - {{dnsName: '{name}.{ZONE}', recordType: {kind}, recordTTL: 30, targets: [{}]}}\n", targets.join(", "))
+}
+
+fn dns_endpoint(namespace: &str, cluster: &str, records: &[String]) -> String {
+    format!(
+        "apiVersion: externaldns.k8s.io/v1alpha1\n\
+         kind: DNSEndpoint\n\
+         metadata: {{name: {cluster}, namespace: {namespace}}}\n\
+         spec:\n  endpoints:\n{}",
+        records.concat()
+    )
+}
+
 /// A cluster's names: its apps on the nodes, its API on the gateway.
-fn dns_endpoint(namespace: &str, cluster: &str, nodes_v4: &[&str], nodes_v6: &[&str]) -> String {
-    let record = |name: &str, kind: &str, targets: &[&str]| {
-        let targets: Vec<_> = targets.iter().map(|target| format!("'{target}'")).collect();
-        format!(
-            "  - {{dnsName: '{name}.{cluster}.{ZONE}', recordType: {kind}, recordTTL: 30, targets: [{}]}}\n",
-            targets.join(", ")
-        )
-    };
+fn names_of(cluster: &str, nodes_v4: &[&str], nodes_v6: &[&str]) -> [String; 4] {
+    let (apps, api) = (format!("*.{cluster}"), format!("api.{cluster}"));
     [
-        format!(
-            "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {{name: {cluster}, namespace: {namespace}}}\n\
-             spec:\n  endpoints:\n"
-        ),
-        record("*", "A", nodes_v4),
-        record("*", "AAAA", nodes_v6),
-        record("api", "A", &["192.0.2.10"]),
-        record("api", "AAAA", &["2001:db8::10"]),
+        record(&apps, "A", nodes_v4),
+        record(&apps, "AAAA", nodes_v6),
+        record(&api, "A", &["192.0.2.10"]),
+        record(&api, "AAAA", &["2001:db8::10"]),
     ]
-    .concat()
 }
 
 #[test]
@@ -105,30 +113,48 @@ fn what_is_published_is_answered_and_changes_follow_and_other_namespaces_never_a
     let Some(published) = Published::start(OWNER) else { return };
     let (hub, bind) = (&published.hub, &published.bind);
     // First: by the time that the published ones have arrived, it would have as well.
-    hub.kubectl_apply(&dns_endpoint("acme", "stolen", &["203.0.113.66"], &["2001:db8::66"])).unwrap();
-    hub.kubectl_apply(&dns_endpoint(PUBLISH, "c1", &["192.0.2.12", "192.0.2.11"], &["2001:db8::11"])).unwrap();
-    let api = ["api.c1.fleet.example. 30 IN A 192.0.2.10", "api.c1.fleet.example. 30 IN AAAA 2001:db8::10"];
+    let stolen = names_of("stolen", &["203.0.113.66"], &["2001:db8::66"]);
+    hub.kubectl_apply(&dns_endpoint("acme", "stolen", &stolen)).unwrap();
+    let two_nodes = names_of("c1", &["192.0.2.12", "192.0.2.11"], &["2001:db8::11"]);
+    hub.kubectl_apply(&dns_endpoint(PUBLISH, "c1", &two_nodes)).unwrap();
     published.wait_for(&[
         "*.c1.fleet.example. 30 IN A 192.0.2.11",
         "*.c1.fleet.example. 30 IN A 192.0.2.12",
         "*.c1.fleet.example. 30 IN AAAA 2001:db8::11",
-        api[0],
-        api[1],
+        "api.c1.fleet.example. 30 IN A 192.0.2.10",
+        "api.c1.fleet.example. 30 IN AAAA 2001:db8::10",
     ]);
     assert_eq!(bind.answers("www.c1.fleet.example", "A").unwrap(), ["192.0.2.11", "192.0.2.12"]);
     assert_eq!(bind.answers("www.c1.fleet.example", "AAAA").unwrap(), ["2001:db8::11"]);
     assert_eq!(bind.answers("api.c1.fleet.example", "A").unwrap(), ["192.0.2.10"]);
 
     // A node leaves, and with it the last address of IPv6.
-    let changed = dns_endpoint(PUBLISH, "c1", &["192.0.2.12", "192.0.2.13"], &[]);
-    hub.kubectl_apply(&changed).unwrap();
+    let other_nodes = names_of("c1", &["192.0.2.12", "192.0.2.13"], &[]);
+    hub.kubectl_apply(&dns_endpoint(PUBLISH, "c1", &other_nodes)).unwrap();
     published.wait_for(&[
         "*.c1.fleet.example. 30 IN A 192.0.2.12",
         "*.c1.fleet.example. 30 IN A 192.0.2.13",
-        api[0],
-        api[1],
+        "api.c1.fleet.example. 30 IN A 192.0.2.10",
+        "api.c1.fleet.example. 30 IN AAAA 2001:db8::10",
     ]);
 
     hub.kubectl(&["delete", "dnsendpoint", "c1", "--namespace", PUBLISH]).unwrap();
     published.wait_for(&[]);
+    assert_eq!(bind.records().unwrap(), [""; 0], "it goes in one step with the record that says whose it is");
+}
+
+#[test]
+fn a_name_turns_from_addresses_to_an_alias_and_back() {
+    let Some(published) = Published::start(Registry::Noop) else { return };
+    let addresses = [record("api.c1", "A", &["192.0.2.10"]), record("api.c1", "AAAA", &["2001:db8::10"])];
+    let alias = [record("api.c1", "CNAME", &["lb.example.net"])];
+    let publish = |records| published.hub.kubectl_apply(&dns_endpoint(PUBLISH, "c1", records)).unwrap();
+
+    publish(&addresses);
+    let as_addresses = ["api.c1.fleet.example. 30 IN A 192.0.2.10", "api.c1.fleet.example. 30 IN AAAA 2001:db8::10"];
+    published.wait_for(&as_addresses);
+    publish(&alias);
+    published.wait_for(&["api.c1.fleet.example. 30 IN CNAME lb.example.net."]);
+    publish(&addresses);
+    published.wait_for(&as_addresses);
 }

@@ -9,7 +9,8 @@ fn a_chart_is_linted_and_rendered_and_a_wrong_one_refused_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let chart = folder.path().to_str().unwrap();
     fs::create_dir(folder.path().join("templates")).unwrap();
-    fs::write(folder.path().join("Chart.yaml"), "{apiVersion: v2, name: small, version: 0.1.0}").unwrap();
+    fs::write(folder.path().join("Chart.yaml"), "{apiVersion: v2, name: small, version: 0.1.0, kubeVersion: '>=1.30'}")
+        .unwrap();
     fs::write(folder.path().join("values.yaml"), "{greeting: hello}").unwrap();
     let template = folder.path().join("templates/greeting.yaml");
     let config_map =
