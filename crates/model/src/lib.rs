@@ -20,6 +20,7 @@ pub mod zone_file;
 
 pub use digest::Digest;
 pub use fact::{Fact, FactChange, Number, Since, Timestamp};
+pub use gate::Gate;
 pub use identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 pub use name::DnsName;
 pub use network::{Cidr, Location};

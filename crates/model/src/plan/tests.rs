@@ -2,6 +2,7 @@
 
 mod accepted;
 mod fleet;
+mod gate;
 mod hub;
 mod properties;
 mod refused;

@@ -157,10 +157,10 @@ fn content(snapshot: &Snapshot) -> Content {
 }
 
 /// What a name server keeps: by apex, the SOA, the zone file and every name beside it.
-type Served = BTreeMap<DnsName, ServedZone>;
-type ServedZone = (Soa, Option<Arc<ZoneFile>>, BTreeMap<DnsName, Arc<[RecordSet]>>);
+pub(super) type Served = BTreeMap<DnsName, ServedZone>;
+pub(super) type ServedZone = (Soa, Option<Arc<ZoneFile>>, BTreeMap<DnsName, Arc<[RecordSet]>>);
 
-fn follow(served: &mut Served, changes: &Changes) {
+pub(super) fn follow(served: &mut Served, changes: &Changes) {
     for change in &changes.zones {
         match change {
             ZoneChange::Withdraw { apex } => _ = served.remove(apex),
@@ -181,7 +181,7 @@ fn follow(served: &mut Served, changes: &Changes) {
     }
 }
 
-fn served_by(snapshot: &Snapshot) -> Served {
+pub(super) fn served_by(snapshot: &Snapshot) -> Served {
     let mut served = Served::new();
     let zones: Vec<_> = snapshot.zones.values().filter(|part| part.authoritative).collect();
     for part in &zones {
