@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use manifest::status::ClusterStatus;
 use model::ClusterName;
 use model::resource::Node;
 use tokio::sync::{Semaphore, mpsc};
@@ -71,8 +72,20 @@ impl fmt::Debug for Access {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Last {
     pub nodes: Vec<Node>,
-    /// The condition of this type.
+    /// The condition `Reachable`.
     pub reachable: Option<Condition>,
+}
+
+impl From<&ClusterStatus> for Last {
+    fn from(status: &ClusterStatus) -> Self {
+        let nodes = status.nodes.iter().map(|node| Node {
+            name: node.name.clone(),
+            addresses: node.addresses.iter().map(|address| address.0).collect(),
+            ready: node.ready,
+        });
+        let reachable = status.conditions.iter().find(|condition| condition.type_ == ClusterStatus::REACHABLE);
+        Self { nodes: nodes.collect(), reachable: reachable.cloned() }
+    }
 }
 
 /// A Cluster to follow.

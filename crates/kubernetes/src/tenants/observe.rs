@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use model::ClusterName;
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::away::Away;
@@ -18,8 +18,9 @@ use super::{Shared, Subject};
 use crate::kubeconfig::{self, Server};
 use crate::nodes::NodeSet;
 
-/// A watch that lasted this long was a good one: what comes next is no failure in a row.
-const GOOD: Duration = Duration::from_secs(30);
+/// A watch that lasted this long was a good one: what comes next is no failure in a row. Something in between may end
+/// watches early; one every few seconds from each of a thousand clusters can be borne.
+const GOOD: Duration = Duration::from_secs(4);
 /// How long a connection that is being made keeps others from beginning. Servers that answer are through by then; those
 /// that hang must not stand in the way.
 const HOLD: Duration = Duration::from_millis(250);
@@ -84,15 +85,15 @@ impl<'a> Observer<'a> {
 
     async fn follow(mut self, server: Arc<Server>) {
         let mut watched = Watched::new(std::mem::take(&mut self.nodes));
-        let mut lost = Lost::now();
-        self.tell(&watched.nodes, lost.because(Away::NotYet));
+        let mut lost = None;
         let mut backoff = Backoff::default();
         let mut link = None;
         loop {
-            let Ended { watching, why } = self.once(&server, &mut link, &mut watched).await;
+            let Ended { watching, why } = self.once(&server, &mut link, &mut watched, &mut lost).await;
             if watching.is_some() {
-                lost = Lost::now();
+                lost = None;
             }
+            let lost = lost.get_or_insert_with(Lost::now);
             match why {
                 Ok(()) => self.shared.metrics.restarted("ended"),
                 Err(away) => {
@@ -115,13 +116,26 @@ impl<'a> Observer<'a> {
     }
 
     /// One watch, on the connection that there is, or on a new one.
-    async fn once(&self, server: &Arc<Server>, link: &mut Option<Link>, watched: &mut Watched) -> Ended {
+    async fn once(
+        &self,
+        server: &Arc<Server>,
+        link: &mut Option<Link>,
+        watched: &mut Watched,
+        lost: &mut Option<Lost>,
+    ) -> Ended {
         let mut watching = None;
         let seconds = self.shared.settings.watch_seconds();
         let why = async {
-            let link = match link {
-                Some(link) => link,
-                None => link.insert(self.connect(server).await?),
+            let link = if let Some(link) = link {
+                link
+            } else {
+                // The semaphore is never closed; without it there would only be no bound.
+                let place = self.shared.connects.acquire().await.ok();
+                if lost.is_none() {
+                    // Only now: the time in the queue is not the server's fault.
+                    self.tell(&watched.nodes, lost.insert(Lost::now()).because(Away::NotYet));
+                }
+                link.insert(self.connect(server, place).await?)
             };
             let tell = |nodes: &NodeSet| {
                 let (_, since) = *watching.get_or_insert_with(|| (Instant::now(), now()));
@@ -133,9 +147,7 @@ impl<'a> Observer<'a> {
         Ended { watching: watching.map(|(at, _)| at), why }
     }
 
-    async fn connect(&self, server: &Arc<Server>) -> Result<Link, Away> {
-        // The semaphore is never closed; without it there would only be no bound.
-        let place = self.shared.connects.acquire().await.ok();
+    async fn connect(&self, server: &Arc<Server>, place: Option<SemaphorePermit<'_>>) -> Result<Link, Away> {
         let connecting = timeout(CONNECT, Link::open(Arc::clone(server), self.shared.settings.policy));
         let mut connecting = std::pin::pin!(connecting);
         let soon = timeout(HOLD, &mut connecting).await;

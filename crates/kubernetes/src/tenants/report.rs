@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use manifest::status::ClusterStatus;
 use model::resource::Node;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,8 +14,6 @@ use super::Subject;
 use super::away::Away;
 use crate::kubeconfig::Refusal;
 use crate::nodes::NodeSet;
-
-pub(super) const CONDITION: &str = "Reachable";
 
 /// What is known of a cluster at one moment.
 #[derive(Debug, Clone)]
@@ -155,7 +154,7 @@ impl From<&Condition> for Reachable {
 impl From<&Reachable> for Condition {
     fn from(reachable: &Reachable) -> Self {
         Self {
-            type_: CONDITION.to_owned(),
+            type_: ClusterStatus::REACHABLE.to_owned(),
             status: if reachable.holds { "True" } else { "False" }.to_owned(),
             reason: reachable.reason.clone(),
             message: reachable.message.clone(),

@@ -156,13 +156,10 @@ fn whole(body: &str) -> Vec<u8> {
 }
 
 fn watch(events: &[Value]) -> Vec<u8> {
-    let mut answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
-    for event in events {
-        let line = format!("{event}\n");
-        answer.push_str(&format!("{:x}\r\n{line}\r\n", line.len()));
-    }
-    answer.push_str("0\r\n\r\n");
-    answer.into_bytes()
+    let lines = events.iter().map(|event| format!("{event}\n"));
+    let chunks: Vec<String> = lines.map(|line| format!("{:x}\r\n{line}\r\n", line.len())).collect();
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    format!("{head}{}0\r\n\r\n", chunks.concat()).into_bytes()
 }
 
 /// A TLS server that gives the same answers whatever it is asked. After one that is not a whole answer it hangs up.
