@@ -1,9 +1,9 @@
 //! Helm, and the ways in which the chart is rendered.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use testbed::HelmError;
 
 /// Where the chart is installed in these tests.
 pub(crate) const NAMESPACE: &str = "fleetgate-system";
@@ -82,51 +82,36 @@ pub(crate) const SETS: [(&str, &str); 4] = [
     ("controller alone", CONTROLLER_ALONE),
 ];
 
+/// The real one, with files of values.
 pub(crate) struct Helm {
-    program: PathBuf,
-    /// What it keeps for its user, which is not whoever runs the tests.
-    home: TempDir,
+    program: testbed::Helm,
+    folder: TempDir,
 }
 
 impl Helm {
     /// `None` means that the test should return.
     pub(crate) fn find() -> Option<Self> {
-        let chosen = std::env::var_os("HELM").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let program = chosen.or_else(|| testbed::program("helm"))?;
-        Some(Self { program, home: tempfile::tempdir().unwrap() })
+        Some(Self { program: testbed::helm()?, folder: tempfile::tempdir().unwrap() })
     }
 
-    /// Runs it with a file of values.
-    pub(crate) fn run(&self, arguments: &[&str], values: &str, kubeconfig: Option<&Path>) -> Output {
-        let file = tempfile::NamedTempFile::new_in(self.home.path()).unwrap();
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, HelmError> {
+        self.program.run(arguments)
+    }
+
+    pub(crate) fn run_with(&self, arguments: &[&str], values: &str) -> Result<String, HelmError> {
+        let file = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap();
         std::fs::write(file.path(), values).unwrap();
-        self.run_bare(&[arguments, &["--values", &file.path().to_string_lossy()]].concat(), kubeconfig)
+        self.run(&[arguments, &["--values", &file.path().to_string_lossy()]].concat())
     }
 
-    pub(crate) fn run_bare(&self, arguments: &[&str], kubeconfig: Option<&Path>) -> Output {
-        let mut helm = Command::new(&self.program);
-        helm.args(arguments);
-        helm.env("HOME", self.home.path()).env_remove("HELM_NAMESPACE");
-        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            helm.env(variable, self.home.path());
-        }
-        helm.env("KUBECONFIG", kubeconfig.unwrap_or(Path::new("/dev/null")));
-        helm.output().unwrap()
-    }
-
-    /// The manifests, or what Helm has to say against the values.
-    pub(crate) fn render(&self, values: &str) -> Result<String, String> {
+    pub(crate) fn render(&self, values: &str) -> Result<String, HelmError> {
         self.render_with(values, &[])
     }
 
-    pub(crate) fn render_with(&self, values: &str, flags: &[&str]) -> Result<String, String> {
+    pub(crate) fn render_with(&self, values: &str, flags: &[&str]) -> Result<String, HelmError> {
         let chart = chart();
         let arguments = ["template", "fleetgate", &chart, "--namespace", NAMESPACE, "--kube-version", OLDEST];
-        let output = self.run(&[&arguments, flags].concat(), values, None);
-        if output.status.success() {
-            return Ok(String::from_utf8(output.stdout).unwrap());
-        }
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        self.run_with(&[&arguments, flags].concat(), values)
     }
 }
 

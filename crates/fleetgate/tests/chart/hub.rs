@@ -1,7 +1,7 @@
 //! A real API server takes what the chart makes, and keeps what it should when the release goes.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use testbed::{ApiServer, KubectlError};
@@ -152,13 +152,10 @@ fn selectors_find_what_they_should(set: &str, hub: &Hub, workloads: &[Value]) {
 fn a_release_is_installed_upgraded_and_removed() {
     let (Some(helm), Some(hub)) = (Helm::find(), Hub::start()) else { return };
     let chart = chart();
-    let succeed = |output: Output| {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let kubeconfig = Some(hub.server.kubeconfig_path());
+    let kubeconfig = hub.server.kubeconfig_path().to_string_lossy();
+    let here = ["--namespace", NAMESPACE, "--kubeconfig", &kubeconfig];
     let release = |doing: &str, values: &str| {
-        succeed(helm.run(&[doing, "fleetgate", &chart, "--namespace", NAMESPACE], values, kubeconfig))
+        helm.run_with(&[&[doing, "fleetgate", &chart], &here[..]].concat(), values).unwrap()
     };
     let data_key =
         || hub.json(&["get", "secret", "fleetgate-data-key", "--namespace", NAMESPACE])["data"]["key"].clone();
@@ -193,7 +190,7 @@ fn a_release_is_installed_upgraded_and_removed() {
     assert_eq!(names, ["fleetgate"], "the separate ones are gone");
     assert_eq!(data_key(), key);
 
-    succeed(helm.run_bare(&["uninstall", "fleetgate", "--namespace", NAMESPACE], kubeconfig));
+    helm.run(&[&["uninstall", "fleetgate"], &here[..]].concat()).unwrap();
     assert!(hub.items(OWNED).is_empty());
     assert_eq!((definitions().len(), data_key()), (7, key.clone()));
     hub.server.kubectl(&["get", "tenants.fleetgate.dev/acme", "clusters.fleetgate.dev/c1"]).unwrap();
