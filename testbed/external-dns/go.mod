@@ -4,7 +4,7 @@ module fleetgate/testbed/external-dns
 
 go 1.26.1
 
-// Named by a source of ExternalDNS that pulls in a kubectl of 2020, whose own requirements are gone. Nothing of it is
+// Named by a library of a source of ExternalDNS: a kubectl of 2020 that wants modules which not every proxy has. Nothing of it is
 // built.
 replace k8s.io/kubectl => k8s.io/kubectl v0.36.4
 

@@ -29,7 +29,7 @@ build_with_go() {
         lament "cannot fetch the source of $what (Go's answer is above)" "$help"
         return 1
     }
-    say "building $what, once per machine: minutes on 2 cores"
+    say "building $what, once per machine: up to 10 minutes on 2 cores"
     watch_build "building" "$log" go -C "$module" build -v -mod=readonly -buildvcs=false -trimpath \
         -ldflags "-s -w $ld_flags" -o "$scratch/" "$@" || {
         # The others are names of packages.
