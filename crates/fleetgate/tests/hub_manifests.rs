@@ -26,7 +26,7 @@ fn definitions_are_taken_without_a_warning() {
         assert!(!holds("NonStructuralSchema"), "{name}: {conditions:?}");
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         if crd["spec"]["group"] == "fleetgate.dev" {
-            undocumented(&schema["properties"]["spec"], &format!("{name} spec"));
+            undocumented(schema, name.as_str().unwrap());
         }
     }
 
@@ -172,15 +172,19 @@ fn kubectl_shows_what_matters() {
     hub.server.kubectl(&["apply", "--server-side", "--recursive", "-f", &examples().to_string_lossy()]).unwrap();
     for (kind, columns) in [
         ("zones.fleetgate.dev", "NAME DOMAIN SERIAL ACCEPTED AGE"),
-        ("tenants.fleetgate.dev", "NAME NAMESPACE AGE"),
+        ("tenants.fleetgate.dev", "NAME NAMESPACE ACCEPTED AGE"),
         ("clusters.fleetgate.dev", "NAME TENANT API READY-NODES STATE AGE"),
-        ("addresspools.fleetgate.dev", "NAME CIDRS AGE"),
-        ("addressclaims.fleetgate.dev", "NAME POOL ADDRESS AGE"),
-        ("federationpolicies.fleetgate.dev", "NAME ENTRY MODE AGE"),
+        ("addresspools.fleetgate.dev", "NAME CIDRS ACCEPTED AGE"),
+        ("addressclaims.fleetgate.dev", "NAME POOL ADDRESS ACCEPTED AGE"),
+        ("federationpolicies.fleetgate.dev", "NAME ENTRY MODE ACCEPTED AGE"),
     ] {
         let table = hub.server.kubectl(&["get", kind, "--namespace=acme"]).unwrap();
         let header: Vec<_> = table.lines().next().unwrap().split_whitespace().collect();
         assert_eq!(header.join(" "), columns, "{table}");
+    }
+    let all = hub.server.kubectl(&["get", "fleetgate", "--namespace=acme", "-o", "name"]).unwrap();
+    for kind in ["zone", "tenant", "cluster", "addresspool", "addressclaim", "federationpolicy"] {
+        assert!(all.contains(&format!("{kind}.fleetgate.dev/")), "no {kind} in {all}");
     }
     let table = hub.server.kubectl(&["get", "clusters.fleetgate.dev", "c1", "--no-headers"]).unwrap();
     assert!(table.starts_with("c1 ") && table.contains(" acme "), "{table}");
