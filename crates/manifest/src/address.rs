@@ -18,9 +18,11 @@ use crate::text::{Check, Text};
     version = "v1alpha1",
     kind = "AddressPool",
     plural = "addresspools",
+    category = "fleetgate",
     doc = "Public addresses that tenants can claim, and who answers for their reverse zones.",
     status = "ObjectStatus",
     printcolumn(name = "CIDRs", type_ = "string", json_path = ".spec.cidrs"),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -48,11 +50,13 @@ pub struct ReverseSpec {
     version = "v1alpha1",
     kind = "AddressClaim",
     plural = "addressclaims",
+    category = "fleetgate",
     doc = "A tenant's wish for one address of a pool; `status.address` is ours to give.",
     namespaced,
     status = "AddressClaimStatus",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "Address", type_ = "string", json_path = ".status.address"),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -24,6 +24,7 @@ use crate::text::{Check, Namespace, Text, checked, plain};
     version = "v1alpha1",
     kind = "Cluster",
     plural = "clusters",
+    category = "fleetgate",
     doc = "A tenant cluster whose control plane lives on the hub. Its name is a DNS label, because names are made from it.",
     status = "ClusterStatus",
     validation = Rule::new("size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')")
@@ -49,10 +50,10 @@ pub struct ClusterSpec {
     pub location: LocationSpec,
     /// Where its control plane answers.
     pub control_plane: ControlPlaneSpec,
-    /// Its nodes, where they are given; where `access` is set, the watched nodes count instead.
+    /// Its nodes, where they are given; where `access` is set on a hub, those in `status.nodes` count instead.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub nodes: List<NodeSpec, 5000>,
-    /// How the controller reads the cluster.
+    /// How the controller watches its nodes. Without effect in a folder so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// How traffic for its applications reaches it.
@@ -68,7 +69,7 @@ pub struct ClusterSpec {
     /// How much traffic is let in to its control plane.
     #[serde(default)]
     pub limits: LimitsSpec,
-    /// Its own DNS, for its control plane.
+    /// Its own DNS, for its control plane. Without effect so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<ClusterDnsSpec>,
 }
@@ -163,11 +164,12 @@ pub struct NodeSpec {
     pub ready: bool,
 }
 
-/// How the controller reads a cluster.
+/// How the controller watches a cluster's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccessSpec {
-    /// A kubeconfig with which the controller may list and watch nodes.
+    /// A kubeconfig with which the controller may list and watch nodes; in a Secret it stands under `kubeconfig`. It must
+    /// hold its credentials itself: programs, plug-ins, paths and unverified TLS are refused.
     #[serde(deserialize_with = "checked")]
     pub kubeconfig: SecretSource,
 }
@@ -236,7 +238,7 @@ pub struct ProofSpec {
     /// Refuse connections that select the cluster by its id without a proof. A proof that comes is checked in any case.
     #[serde(default, deserialize_with = "plain")]
     pub required: bool,
-    /// Each is valid by itself; two are there during a rotation.
+    /// Each is valid by itself; two are there during a rotation. In a Secret it stands under `key`, or alone.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub keys: List<SecretSource, 2>,
 }

@@ -20,10 +20,12 @@ use crate::text::{Check, Span, Text, checked, plain, within};
     version = "v1alpha1",
     kind = "FederationPolicy",
     plural = "federationpolicies",
+    category = "fleetgate",
     doc = "How the Ingresses of a class are placed and steered; named by `IngressClass.spec.parameters`.",
     status = "ObjectStatus",
     printcolumn(name = "Entry", type_ = "string", json_path = ".spec.entry"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.steering.mode"),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

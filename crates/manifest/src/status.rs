@@ -17,24 +17,25 @@ use crate::text::{Moment, Text};
 /// The state of a Cluster that is not accepted.
 const REFUSED: &str = "Refused";
 
-/// The status of kinds that have nothing but conditions.
+/// What Fleetgate says of the object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectStatus {
-    /// What we say of the object: whether it is accepted and published, and why not.
+    /// Whether it is accepted, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
+/// What Fleetgate says of the zone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneStatus {
-    /// What we say of the object: whether it is accepted and published, and why not.
+    /// Whether it is accepted, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The SOA's serial.
+    /// The serial under which all name servers serve what has the digest. Only the leader writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<u32>,
     /// Of everything in the zone but the serial: what has the same digest has the same records.
@@ -42,10 +43,12 @@ pub struct ZoneStatus {
     pub digest: Option<String>,
 }
 
+/// What Fleetgate says of the cluster, and what it saw of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// What we say of the object: whether it is accepted and published, and why not.
+    /// Whether it is `Accepted` and `Published`, has `NodesReady` and, where `spec.access` is set, is `Reachable`; and why
+    /// not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -132,10 +135,11 @@ impl From<&KeptSet> for KeptStatus {
     }
 }
 
+/// What became of the claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressClaimStatus {
-    /// What we say of the object: whether it is accepted and published, and why not.
+    /// Whether it is accepted, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -17,9 +17,11 @@ use crate::text::{Check, Namespace, Text, plain};
     version = "v1alpha1",
     kind = "Tenant",
     plural = "tenants",
+    category = "fleetgate",
     doc = "Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.",
     status = "ObjectStatus",
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.namespace"),
+    printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -33,7 +35,7 @@ pub struct TenantSpec {
     /// What its records may point at.
     #[serde(default)]
     pub targets: TargetsSpec,
-    /// How much it may have; what is left out has no bound.
+    /// How much it may have; what is left out has no bound. Without effect so far.
     #[serde(default)]
     pub quota: QuotaSpec,
     /// How much traffic is let in to all its clusters together; what is left out has no bound.

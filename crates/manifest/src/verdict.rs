@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "Verdict",
     plural = "verdicts",
+    category = "fleetgate",
     doc = "Beside a DNSEndpoint or an Ingress of the same name, and owned by it: what became of each of its parts.",
     namespaced,
     printcolumn(name = "Kind", type_ = "string", json_path = ".spec.object.kind"),

@@ -28,6 +28,7 @@ const MAX_TTL: u32 = 2_147_483_647;
     version = "v1alpha1",
     kind = "Zone",
     plural = "zones",
+    category = "fleetgate",
     doc = "A delegated DNS zone, and how the clusters in it are named.",
     status = "ZoneStatus",
     printcolumn(name = "Domain", type_ = "string", json_path = ".spec.domain"),
@@ -39,8 +40,8 @@ const MAX_TTL: u32 = 2_147_483_647;
 pub struct ZoneSpec {
     /// The apex of the zone: any DNS name, `*` and `_` labels included.
     pub domain: Text<DnsName>,
-    /// Who answers for the zone; the first one becomes the SOA's primary. Only a zone file with NS records of its own
-    /// makes them unnecessary.
+    /// Who answers for the zone; the first one becomes the SOA's primary. They are unnecessary where a zone file has NS
+    /// records of its own, and where we do not answer ourselves.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub nameservers: List<NameserverSpec, 16>,
     /// The TTL of every record we make, and of negative answers, in seconds.
@@ -50,12 +51,12 @@ pub struct ZoneSpec {
     /// How the two names of every cluster are made.
     #[serde(default, deserialize_with = "checked")]
     pub names: NamesSpec,
-    /// The shared front door that the clusters' API names point at. Without it they are not published, unless a hub
-    /// has a load balancer in front of its gateway.
+    /// The shared front door that the clusters' API names point at. On a hub it is by default what the load balancer of the
+    /// gateway's Service has as address; without either, API names are not published.
     #[serde(default, deserialize_with = "checked_option", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<FrontDoorSpec>,
-    /// Who publishes the records: `authoritative`, we answer ourselves; `dnsEndpoint`, ExternalDNS gets them as
-    /// `DNSEndpoint` objects.
+    /// Who publishes the records: `authoritative`, we answer ourselves; `dnsEndpoint`, ExternalDNS gets those of the
+    /// clusters as `DNSEndpoint` objects (on a hub). Both at once work.
     #[serde(default = "default_publish")]
     pub publish: List<Publisher, 2, 1>,
     /// Static records in master-file form, merged with ours.
@@ -154,7 +155,8 @@ pub struct WithdrawalSpec {
     /// How long the last addresses stay when no node is ready.
     #[serde(default = "default_grace")]
     pub grace: Text<Span>,
-    /// Above this share of the zone's clusters at once, nothing is withdrawn until somebody releases it.
+    /// Above this share of the zone's clusters at once, nothing is withdrawn until somebody releases it. Without effect
+    /// so far.
     #[serde(default = "default_max_share", deserialize_with = "plain")]
     #[schemars(range(min = 0, max = 1))]
     pub max_share: f64,

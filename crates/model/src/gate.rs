@@ -55,10 +55,11 @@ impl Gate {
         Self::default()
     }
 
-    /// Takes in what was planned and returns what DNS may serve now; to be asked after every plan, also after one that
-    /// changed nothing, as that may have brought a number or been made because of [`Gate::wake`].
+    /// Takes in what was planned and returns what DNS may serve now: zones and names, as nothing else waits. To be asked
+    /// after every plan, also after one that changed nothing: that may have brought a number, or been made because of
+    /// [`Gate::wake`].
     pub fn pass(&mut self, planned: &Planned, now: Timestamp) -> Changes {
-        let mut released = Changes { statuses: planned.changes.statuses.clone(), ..Changes::default() };
+        let mut released = Changes::default();
         for (apex, number) in &planned.numbers {
             self.domains.entry(apex.clone()).or_default().number = Some(*number);
         }

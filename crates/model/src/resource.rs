@@ -22,6 +22,7 @@ pub struct Zone {
     pub ttl: u32,
     pub api: NameTemplate,
     pub apps: NameTemplate,
+    /// Whoever reads it from a hub fills in the gateway's own load balancer where none is given.
     pub gateway: Option<FrontDoor>,
     /// The operator's own records, read for this very domain.
     pub zone_file: Option<Arc<ZoneFile>>,

@@ -180,13 +180,6 @@ fn zones_do_not_wait_for_each_other() {
     assert!(released.names.iter().all(|change| change.apex == "other.test".parse().unwrap()), "{released:?}");
 }
 
-#[test]
-fn statuses_do_not_wait() {
-    let mut replica = Replica::default();
-    let released = replica.plan(facts(GROUND), millis(5000));
-    assert_eq!((released.statuses.len(), released.zones.len(), released.names.len()), (3, 0, 0));
-}
-
 /// What happens next to a replica.
 #[derive(Debug, Clone)]
 enum Event {
