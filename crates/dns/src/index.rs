@@ -179,16 +179,12 @@ fn same_file(one: Option<&Arc<ZoneFile>>, other: Option<&Arc<ZoneFile>>) -> bool
 
 fn names_of(apex: &DnsName, file: Option<&Arc<ZoneFile>>) -> Tree<Sets> {
     let Some(file) = file else { return Tree::default() };
-    let mut names = Tree::for_names(file.names().count());
     let depth = apex.labels().count();
-    let mut labels: Vec<&[u8]> = Vec::new();
-    for name in file.names() {
-        labels.clear();
-        labels.extend(wire_labels(name.wire));
-        let below = labels.len().saturating_sub(depth);
-        names.set(labels[..below].iter().rev().copied(), Sets::in_file(file, name.sets));
-    }
-    names
+    Tree::from_sorted(file.names().map(|name| {
+        let mut labels: Vec<&[u8]> = wire_labels(name.wire).collect();
+        labels.truncate(labels.len().saturating_sub(depth));
+        (labels.into_iter().rev(), Sets::in_file(file, name.sets))
+    }))
 }
 
 /// The labels of a name, the one below the root first.

@@ -82,14 +82,7 @@ pub(crate) struct Tree<V> {
 
 impl<V: Value> Default for Tree<V> {
     fn default() -> Self {
-        Self::for_names(0)
-    }
-}
-
-impl<V: Value> Tree<V> {
-    /// With room for this many names without growing.
-    pub(crate) fn for_names(names: usize) -> Self {
-        let slots = slots_for(names);
+        let slots = slots_for(0);
         let mut nodes = Pages::with_length(1);
         *nodes.get_mut(0) = Node::default();
         Self {
@@ -101,6 +94,47 @@ impl<V: Value> Tree<V> {
             taken: 0,
             hasher: RandomState::default(),
         }
+    }
+}
+
+impl<V: Value> Tree<V> {
+    /// Of names in their order, each right before those below it: nothing has to be looked for, and the table is filled from
+    /// one end to the other. A path's first label is the one nearest to the root.
+    pub(crate) fn from_sorted<'p, P>(names: impl Iterator<Item = (P, V)>) -> Self
+    where
+        P: IntoIterator<Item = &'p [u8]>,
+    {
+        let mut tree = Self::default();
+        let mut slots = Vec::new();
+        // The way to the name before.
+        let mut way: Vec<(&[u8], NodeId)> = Vec::new();
+        for (path, value) in names {
+            let (mut node, mut depth) = (NodeId::ROOT, 0);
+            for label in path {
+                match way.get(depth) {
+                    Some((known, child)) if *known == label => node = *child,
+                    beside => {
+                        debug_assert!(beside.is_none_or(|(known, _)| *known < label), "names come in their order");
+                        let hash = tree.hash(node, label);
+                        node = tree.append(node, label);
+                        slots.push(pack(hash, node));
+                        way.truncate(depth);
+                        way.push((label, node));
+                    }
+                }
+                depth += 1;
+            }
+            way.truncate(depth);
+            tree.nodes.get_mut(node.at()).value = value;
+        }
+        tree.mask = slots_for(slots.len()) - 1;
+        tree.slots = Pages::with_length(tree.mask + 1);
+        tree.taken = slots.len();
+        slots.sort_unstable_by_key(|slot| home_of(*slot) & tree.mask);
+        for slot in slots {
+            tree.put(slot);
+        }
+        tree
     }
 
     pub(crate) fn node(&self, id: NodeId) -> &Node<V> {
@@ -186,6 +220,18 @@ impl<V: Value> Tree<V> {
     }
 
     fn add(&mut self, parent: NodeId, label: &[u8]) -> NodeId {
+        let child = self.append(parent, label);
+        if slots_for(self.taken + 1) > self.mask + 1 {
+            self.grow();
+        }
+        self.taken += 1;
+        let hash = self.hash(parent, label);
+        self.put(pack(hash, child));
+        child
+    }
+
+    /// A child that nobody finds yet.
+    fn append(&mut self, parent: NodeId, label: &[u8]) -> NodeId {
         let child = self.take_node();
         *self.nodes.get_mut(child.at()) = Node { label: Label::new(label), parent, ..Node::default() };
         let above = self.nodes.get_mut(parent.at());
@@ -193,12 +239,6 @@ impl<V: Value> Tree<V> {
         if label == b"*" {
             above.star = child;
         }
-        if slots_for(self.taken + 1) > self.mask + 1 {
-            self.grow();
-        }
-        self.taken += 1;
-        let hash = self.hash(parent, label);
-        self.put(pack(hash, child));
         child
     }
 

@@ -21,6 +21,9 @@ use words::{Place, Word, Words};
 /// far from the 4 GiB that the flat form counts to.
 pub const MAX_OCTETS: u64 = 256 << 20;
 
+/// What no owner is written as.
+const NO_NAME: &[u8] = b"";
+
 /// RFC 2181 8: a TTL has 31 bits.
 const MAX_TTL: u32 = 0x7fff_ffff;
 
@@ -36,8 +39,7 @@ pub fn parse(octets: &[u8], apex: &DnsName, default_ttl: u32) -> Result<ZoneFile
         last_ttl: default_ttl,
         owner: None,
         builder: Builder::new(apex.clone()),
-        lines: Vec::new(),
-        has_soa: false,
+        is_empty: true,
         scratch: Vec::new(),
     };
     while let Some(first) = words.first()? {
@@ -49,25 +51,26 @@ pub fn parse(octets: &[u8], apex: &DnsName, default_ttl: u32) -> Result<ZoneFile
     reader.finish(words.place())
 }
 
-struct Reader {
+struct Reader<'a> {
     /// In wire form, as it is written.
     origin: Vec<u8>,
     dollar_ttl: Option<u32>,
     last_ttl: u32,
-    owner: Option<DnsName>,
+    /// As it was last written. Mostly the next one is the same again.
+    owner: Option<&'a [u8]>,
     builder: Builder,
-    /// Of each record that the builder has.
-    lines: Vec<u32>,
-    has_soa: bool,
+    is_empty: bool,
     scratch: Vec<u8>,
 }
 
-impl Reader {
+impl<'a> Reader<'a> {
     fn directive(&mut self, directive: &Word<'_>, words: &mut Words<'_>) -> Result<(), Mistake> {
         if directive.is("$ORIGIN") {
             let mut origin = Vec::new();
             name(&expected(words, "the origin")?, &self.origin, &mut origin)?;
             self.origin = origin;
+            // The same word is another name now; one that was taken over stays as it is.
+            self.owner = self.owner.map(|_| NO_NAME);
         } else if directive.is("$TTL") {
             self.dollar_ttl = Some(ttl(&expected(words, "the TTL")?)?);
         } else if directive.is("$INCLUDE") {
@@ -79,13 +82,16 @@ impl Reader {
         end(words)
     }
 
-    fn record<'a>(&mut self, first: &Word<'a>, words: &mut Words<'a>) -> Result<(), Mistake> {
+    fn record(&mut self, first: &Word<'a>, words: &mut Words<'a>) -> Result<(), Mistake> {
+        let wrong = |error: RecordError| first.place.mistake(error.to_string());
         let mut word = *first;
         if !first.spaced {
-            self.scratch.clear();
-            name(first, &self.origin, &mut self.scratch)?;
-            let owner = DnsName::from_wire(&self.scratch).map_err(|error| first.mistake(error.to_string()))?;
-            self.owner = Some(owner);
+            if self.owner != Some(first.text) || first.quoted {
+                self.scratch.clear();
+                name(first, &self.origin, &mut self.scratch)?;
+                self.builder.at(&self.scratch).map_err(wrong)?;
+                self.owner = Some(if first.quoted { NO_NAME } else { first.text });
+            }
             word = expected(words, "the record's type")?;
         }
         let (stated_ttl, rtype) = frame(word, words)?;
@@ -99,30 +105,25 @@ impl Reader {
         data::read(rtype, words, &self.origin, &mut self.scratch)?;
         end(words)?;
 
-        let Some(owner) = &self.owner else {
+        if self.owner.is_none() {
             return Err(first.mistake("the first record has no owner; there is none before it to take over"));
-        };
-        let wrong = |error: RecordError| first.place.mistake(error.to_string());
+        }
+        self.is_empty = false;
         if rtype == Rtype::SOA {
             let soa = data::soa(ttl, &self.scratch)
                 .ok_or_else(|| data_place.mistake("the SOA record's data is cut short"))?;
-            self.has_soa = true;
-            return self.builder.set_soa(owner, soa).map_err(wrong);
+            return self.builder.set_soa(soa).map_err(wrong);
         }
-        self.builder.push(owner, rtype.to_int(), ttl, &self.scratch).map_err(wrong)?;
-        self.lines.push(u32::try_from(first.place.line).unwrap_or(u32::MAX));
-        Ok(())
+        let line = u32::try_from(first.place.line).unwrap_or(u32::MAX);
+        self.builder.push(rtype.to_int(), ttl, &self.scratch, line).map_err(wrong)
     }
 
     fn finish(self, end: Place) -> Result<ZoneFile, Mistake> {
-        if self.lines.is_empty() && !self.has_soa {
+        if self.is_empty {
             return Err(end.mistake("the zone file has no records; where none are wanted, leave `zoneFile` out"));
         }
-        let lines = self.lines;
-        self.builder.finish().map_err(|(number, error)| {
-            let line = lines.get(number).map_or(1, |line| *line as usize);
-            Place { line, column: 1 }.mistake(error.to_string())
-        })
+        let place = |line: u32| Place { line: line.max(1) as usize, column: 1 };
+        self.builder.finish().map_err(|(line, error)| place(line).mistake(error.to_string()))
     }
 }
 
@@ -210,32 +211,55 @@ fn name(word: &Word<'_>, origin: &[u8], wire: &mut Vec<u8>) -> Result<(), Mistak
         b"@" if !word.quoted => wire.extend_from_slice(origin),
         b"." => wire.push(0),
         b"" => return Err(wrong(NameError::Empty)),
-        _ => {
-            let mut label = wire.len();
-            wire.push(0);
-            for symbol in word.symbols() {
-                let symbol = symbol?;
-                match symbol.octet {
-                    b'.' if !symbol.escaped => {
-                        end_label(wire, label).map_err(wrong)?;
-                        label = wire.len();
-                        wire.push(0);
-                    }
-                    octet if !symbol.escaped && !octet.is_ascii_graphic() => {
-                        let reason = format!("{}: write octets that are no visible ASCII as `\\DDD`", word.shown());
-                        return Err(word.mistake(reason));
-                    }
-                    octet => wire.push(octet),
-                }
-            }
+        text => {
+            let is_plain = text.iter().all(|octet| octet.is_ascii_graphic() && *octet != b'\\');
+            let last = if is_plain { plain_labels(text, wire).map_err(wrong)? } else { escaped_labels(word, wire)? };
             // Behind a final dot stands the root, whose length has been written.
-            if wire.len() > label + 1 {
-                end_label(wire, label).map_err(wrong)?;
+            if wire.len() > last + 1 {
+                end_label(wire, last).map_err(wrong)?;
                 wire.extend_from_slice(origin);
             }
         }
     }
     if wire.len() - start > MAX_NAME { Err(wrong(NameError::LongName)) } else { Ok(()) }
+}
+
+/// Appends labels, and returns where the last one starts, whose length is still to be written. Most names have no escapes,
+/// and are taken label by label.
+fn plain_labels(text: &[u8], wire: &mut Vec<u8>) -> Result<usize, NameError> {
+    let mut labels = text.split(|octet| *octet == b'.');
+    let mut start = wire.len();
+    wire.push(0);
+    wire.extend_from_slice(labels.next().unwrap_or_default());
+    for label in labels {
+        end_label(wire, start)?;
+        start = wire.len();
+        wire.push(0);
+        wire.extend_from_slice(label);
+    }
+    Ok(start)
+}
+
+/// The same octet by octet.
+fn escaped_labels(word: &Word<'_>, wire: &mut Vec<u8>) -> Result<usize, Mistake> {
+    let mut start = wire.len();
+    wire.push(0);
+    for symbol in word.symbols() {
+        let symbol = symbol?;
+        match symbol.octet {
+            b'.' if !symbol.escaped => {
+                end_label(wire, start).map_err(|error| word.mistake(format!("{}: {error}", word.shown())))?;
+                start = wire.len();
+                wire.push(0);
+            }
+            octet if !symbol.escaped && !octet.is_ascii_graphic() => {
+                let reason = format!("{}: write octets that are no visible ASCII as `\\DDD`", word.shown());
+                return Err(word.mistake(reason));
+            }
+            octet => wire.push(octet),
+        }
+    }
+    Ok(start)
 }
 
 fn end_label(wire: &mut [u8], label: usize) -> Result<(), NameError> {

@@ -84,19 +84,8 @@ impl DnsName {
 
     /// Reads an uncompressed name that fills `wire` exactly.
     pub fn from_wire(wire: &[u8]) -> Result<Self, NameError> {
-        if wire.len() > MAX_NAME {
-            return Err(NameError::LongName);
-        }
-        let mut rest = wire;
-        loop {
-            match rest {
-                [0] => return Ok(Self(wire.to_ascii_lowercase().into())),
-                [length, tail @ ..] if (1..=MAX_LABEL).contains(&usize::from(*length)) => {
-                    rest = tail.get(usize::from(*length)..).ok_or(NameError::BadWire)?;
-                }
-                _ => return Err(NameError::BadWire),
-            }
-        }
+        check_wire(wire)?;
+        Ok(Self(wire.to_ascii_lowercase().into()))
     }
 
     pub fn as_wire(&self) -> &[u8] {
@@ -232,11 +221,52 @@ impl fmt::Debug for DnsName {
 
 impl Ord for DnsName {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Names are short: collecting at most 127 label positions beats a recursive walk from the end.
-        let mine: Vec<&[u8]> = self.labels().collect();
-        let theirs: Vec<&[u8]> = other.labels().collect();
-        mine.iter().rev().cmp(theirs.iter().rev())
+        compare(&self.0, &other.0)
     }
+}
+
+/// The order of names, of two in wire form.
+pub(crate) fn compare(left: &[u8], right: &[u8]) -> Ordering {
+    let (mut mine, mut theirs) = ([0; MAX_LABELS], [0; MAX_LABELS]);
+    let (mine, theirs) = (label_starts(left, &mut mine), label_starts(right, &mut theirs));
+    let mine = mine.iter().rev().map(|start| label_at(left, *start));
+    mine.cmp(theirs.iter().rev().map(|start| label_at(right, *start)))
+}
+
+/// RFC 1035 2.3.4: in 255 octets.
+pub(crate) const MAX_LABELS: usize = 127;
+
+/// Whether octets are one uncompressed name.
+pub(crate) fn check_wire(wire: &[u8]) -> Result<(), NameError> {
+    if wire.len() > MAX_NAME {
+        return Err(NameError::LongName);
+    }
+    let mut rest = wire;
+    loop {
+        match rest {
+            [0] => return Ok(()),
+            [length, tail @ ..] if (1..=MAX_LABEL).contains(&usize::from(*length)) => {
+                rest = tail.get(usize::from(*length)..).ok_or(NameError::BadWire)?;
+            }
+            _ => return Err(NameError::BadWire),
+        }
+    }
+}
+
+/// Where the labels of a name in wire form start, but the root's.
+pub(crate) fn label_starts<'a>(wire: &[u8], starts: &'a mut [u8; MAX_LABELS]) -> &'a [u8] {
+    let (mut count, mut at) = (0, 0);
+    while wire[usize::from(at)] != 0 && count < MAX_LABELS {
+        starts[count] = at;
+        count += 1;
+        at += 1 + wire[usize::from(at)];
+    }
+    &starts[..count]
+}
+
+pub(crate) fn label_at(wire: &[u8], start: u8) -> &[u8] {
+    let start = usize::from(start);
+    &wire[start + 1..=start + usize::from(wire[start])]
 }
 
 impl PartialOrd for DnsName {

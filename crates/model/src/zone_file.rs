@@ -1,29 +1,32 @@
 //! The records of a master file, flat: a million names cost little more than their octets.
 
+mod builder;
+
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
 use crate::digest::Digest;
-use crate::name::DnsName;
+use crate::name::{self, DnsName};
 use crate::snapshot::{NameRecords, RecordSet, Soa};
+pub use builder::{Builder, RecordError};
 
-/// RFC 1035 3.2.2, RFC 3596 2.1, RFC 6672 2.1 and RFC 4034 3 and 4.
+/// RFC 1035 3.2.2, RFC 3596 2.1 and RFC 6672 2.1.
 const A: u16 = 1;
 const NS: u16 = 2;
 const CNAME: u16 = 5;
 const AAAA: u16 = 28;
 const DNAME: u16 = 39;
-const RRSIG: u16 = 46;
-const NSEC: u16 = 47;
 
 /// All records of one zone but its SOA, checked against each other. Names are in lower case.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ZoneFile {
     apex: DnsName,
     soa: Option<Soa>,
-    /// By name, octet by octet, and then by type.
+    /// By name, in the order of [`DnsName`], and then by type.
     sets: Vec<SetEntry>,
-    /// Names in wire form; record data behind its length in two octets.
+    /// Names in wire form; record data behind its length in two octets. In the order of the file, more or less: what was
+    /// written together is asked for together.
     octets: Vec<u8>,
     digest: Digest,
 }
@@ -74,7 +77,7 @@ impl ZoneFile {
         self.sets.is_empty()
     }
 
-    /// Every name that has records, in the order of their octets.
+    /// Every name that has records, each right before those below it.
     pub fn names(&self) -> impl Iterator<Item = FileName<'_>> {
         let mut first = 0;
         self.sets.chunk_by(|left, right| left.name == right.name).map(move |sets| {
@@ -99,8 +102,9 @@ impl ZoneFile {
     /// The numbers of the sets that a name has.
     pub fn sets_of(&self, name: &DnsName) -> Range<u32> {
         let wire = name.as_wire();
-        let first = self.sets.partition_point(|entry| name_at(&self.octets, entry.name) < wire);
-        let count = self.sets[first..].partition_point(|entry| name_at(&self.octets, entry.name) == wire);
+        let compare = |entry: &SetEntry| name::compare(name_at(&self.octets, entry.name), wire);
+        let first = self.sets.partition_point(|entry| compare(entry) == Ordering::Less);
+        let count = self.sets[first..].partition_point(|entry| compare(entry) == Ordering::Equal);
         #[allow(clippy::cast_possible_truncation)]
         let numbers = first as u32..(first + count) as u32;
         numbers
@@ -191,190 +195,6 @@ impl fmt::Debug for ZoneFile {
     }
 }
 
-/// Collects records as they come in the file.
-#[derive(Debug)]
-pub struct Builder {
-    apex: DnsName,
-    soa: Option<Soa>,
-    records: Vec<Record>,
-    octets: Vec<u8>,
-    last_name: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Record {
-    name: u32,
-    data: u32,
-    ttl: u32,
-    rtype: u16,
-}
-
-/// What is wrong with one record, in itself or beside the others.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    #[error("{name} lies outside of the zone {apex}")]
-    OutsideZone { name: DnsName, apex: DnsName },
-    #[error("a second SOA record")]
-    SecondSoa,
-    #[error("the SOA record stands at {0} instead of the apex")]
-    SoaBelowApex(DnsName),
-    #[error("{0} has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing beside it")]
-    CnameAndOthers(DnsName),
-    #[error("the apex {0} has a CNAME record beside its SOA; RFC 2181 10.1 allows nothing beside it")]
-    CnameAtApex(DnsName),
-    #[error("{0} has several DNAME records; RFC 6672 2.4 allows one")]
-    SeveralDnames(DnsName),
-    #[error("{0} has more than {MAX_RECORDS} records of one type")]
-    TooManyRecords(DnsName),
-    #[error("the data of a record at {0} is longer than 65535 octets")]
-    LongData(DnsName),
-    #[error("the zone file is larger than 4 GiB")]
-    TooLarge,
-}
-
-/// An answer carries as many in 64 KiB at most.
-const MAX_RECORDS: usize = 4096;
-
-impl Builder {
-    pub fn new(apex: DnsName) -> Self {
-        Self { apex, soa: None, records: Vec::new(), octets: Vec::new(), last_name: None }
-    }
-
-    pub fn set_soa(&mut self, owner: &DnsName, soa: Soa) -> Result<(), RecordError> {
-        if *owner != self.apex {
-            return Err(RecordError::SoaBelowApex(owner.clone()));
-        }
-        if self.soa.replace(soa).is_some() { Err(RecordError::SecondSoa) } else { Ok(()) }
-    }
-
-    /// `data` is in wire form, its names uncompressed.
-    pub fn push(&mut self, name: &DnsName, rtype: u16, ttl: u32, data: &[u8]) -> Result<(), RecordError> {
-        if !name.is_at_or_under(&self.apex) {
-            return Err(RecordError::OutsideZone { name: name.clone(), apex: self.apex.clone() });
-        }
-        let length = u16::try_from(data.len()).map_err(|_| RecordError::LongData(name.clone()))?;
-        let wire = name.as_wire();
-        let name = match self.last_name.filter(|at| name_at(&self.octets, *at) == wire) {
-            Some(at) => at,
-            None => self.put(|octets| octets.extend_from_slice(wire))?,
-        };
-        self.last_name = Some(name);
-        let data = self.put(|octets| {
-            octets.extend_from_slice(&length.to_be_bytes());
-            octets.extend_from_slice(data);
-        })?;
-        self.records.push(Record { name, data, ttl, rtype });
-        Ok(())
-    }
-
-    fn put(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u32, RecordError> {
-        let at = u32::try_from(self.octets.len()).map_err(|_| RecordError::TooLarge)?;
-        write(&mut self.octets);
-        Ok(at)
-    }
-
-    /// Sorts what was collected and checks it against each other. The error tells which record it is about, by its
-    /// number among those that were pushed.
-    pub fn finish(self) -> Result<ZoneFile, (usize, RecordError)> {
-        let Self { apex, soa, records, octets: unsorted, .. } = self;
-        let key = |place: &Place| {
-            let record = records[place.number as usize];
-            (name_at(&unsorted, record.name), record.rtype, data_at(&unsorted, record.data))
-        };
-        let mut order: Vec<Place> = (0..)
-            .zip(&records)
-            .map(|(number, record)| Place { start: start_of(name_at(&unsorted, record.name)), number })
-            .collect();
-        order.sort_unstable_by(|left, right| {
-            left.start.cmp(&right.start).then_with(|| key(left).cmp(&key(right))).then(left.number.cmp(&right.number))
-        });
-        // RFC 2181 5: a set holds no record twice.
-        order.dedup_by(|left, right| left.start == right.start && key(left) == key(right));
-
-        let mut file = ZoneFile {
-            apex,
-            soa,
-            sets: Vec::new(),
-            octets: Vec::with_capacity(unsorted.len()),
-            digest: Digest::default(),
-        };
-        let one_name = |left: &Place, right: &Place| left.start == right.start && key(left).0 == key(right).0;
-        for of_name in order.chunk_by(one_name) {
-            file.take(of_name, &records, &unsorted).map_err(|(place, problem)| {
-                let name = DnsName::from_wire(key(&place).0).unwrap_or_else(|_| file.apex.clone());
-                (place.number as usize, problem(name))
-            })?;
-        }
-        file.sets.shrink_to_fit();
-        file.octets.shrink_to_fit();
-        Ok(file)
-    }
-}
-
-/// A record's place in the order of names. Most names differ within their first octets, which stand here: comparing
-/// two of a million records in full costs several misses of the cache.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    start: [u64; 2],
-    number: u32,
-}
-
-/// The first octets of a name, such that they compare as the name does.
-fn start_of(name: &[u8]) -> [u64; 2] {
-    let mut octets = [0; 16];
-    let length = name.len().min(octets.len());
-    octets[..length].copy_from_slice(&name[..length]);
-    let (high, low) = octets.split_at(8);
-    [high, low].map(|half| half.iter().fold(0, |value, octet| value << 8 | u64::from(*octet)))
-}
-
-/// The record that is wrong, and what is wrong with its name.
-type Wrong = (Place, fn(DnsName) -> RecordError);
-
-impl ZoneFile {
-    /// The records of one name, in the order of their types.
-    fn take(&mut self, of_name: &[Place], records: &[Record], unsorted: &[u8]) -> Result<(), Wrong> {
-        let at = |place: &Place| records[place.number as usize];
-        // No longer than what was collected, which `Builder::put` bounds.
-        #[allow(clippy::cast_possible_truncation)]
-        let name = self.octets.len() as u32;
-        self.octets.extend_from_slice(name_at(unsorted, at(&of_name[0]).name));
-        for of_type in of_name.chunk_by(|left, right| at(left).rtype == at(right).rtype) {
-            let (last, rtype) = (of_type[of_type.len() - 1], at(&of_type[0]).rtype);
-            match rtype {
-                CNAME if name_at(unsorted, at(&of_name[0]).name) == self.apex.as_wire() => {
-                    return Err((last, RecordError::CnameAtApex));
-                }
-                CNAME if of_type.len() > 1 || of_name.iter().any(|place| !may_accompany_cname(at(place).rtype)) => {
-                    return Err((last, RecordError::CnameAndOthers));
-                }
-                DNAME if of_type.len() > 1 => return Err((last, RecordError::SeveralDnames)),
-                _ if of_type.len() > MAX_RECORDS => return Err((last, RecordError::TooManyRecords)),
-                _ => {}
-            }
-            #[allow(clippy::cast_possible_truncation)]
-            let (data, count) = (self.octets.len() as u32, of_type.len() as u16);
-            // RFC 2181 5.2: a set has one TTL. Where the file gives several, the shortest promise is kept.
-            let ttl = of_type.iter().map(|place| at(place).ttl).min().unwrap_or_default();
-            for place in of_type {
-                let octets = data_at(unsorted, at(place).data);
-                #[allow(clippy::cast_possible_truncation)]
-                self.octets.extend_from_slice(&(octets.len() as u16).to_be_bytes());
-                self.octets.extend_from_slice(octets);
-            }
-            let records = of_type.iter().map(|place| data_at(unsorted, at(place).data));
-            self.digest += Digest::of_set(name_at(&self.octets, name), rtype, ttl, records);
-            self.sets.push(SetEntry { name, data, ttl, rtype, count });
-        }
-        Ok(())
-    }
-}
-
-/// RFC 4034 2.5: the signatures and the chain of names of a signed zone.
-fn may_accompany_cname(rtype: u16) -> bool {
-    matches!(rtype, CNAME | RRSIG | NSEC)
-}
-
 fn data_at(octets: &[u8], at: u32) -> &[u8] {
     let at = at as usize;
     let length = usize::from(u16::from_be_bytes([octets[at], octets[at + 1]]));
@@ -393,16 +213,22 @@ fn name_at(octets: &[u8], at: u32) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::collection::vec;
+    use proptest::sample;
+
     use super::*;
 
     fn name(text: &str) -> DnsName {
         DnsName::parse(text).unwrap()
     }
 
-    fn file(records: &[(&str, u16, u32, &[u8])]) -> Result<ZoneFile, (usize, RecordError)> {
+    fn file(records: &[(&str, u16, u32, &[u8])]) -> Result<ZoneFile, (u32, RecordError)> {
         let mut builder = Builder::new(name("z.test"));
-        for (number, (owner, rtype, ttl, data)) in records.iter().enumerate() {
-            builder.push(&name(owner), *rtype, *ttl, data).map_err(|error| (number, error))?;
+        for (line, (owner, rtype, ttl, data)) in (0..).zip(records) {
+            builder.at(name(owner).as_wire()).map_err(|error| (line, error))?;
+            builder.push(*rtype, *ttl, data, line).map_err(|error| (line, error))?;
         }
         builder.finish()
     }
@@ -428,7 +254,7 @@ mod tests {
         assert!(file.sets_of(&name("c.z.test")).is_empty());
         let names: Vec<_> =
             file.names().map(|name| (DnsName::from_wire(name.wire).unwrap().to_string(), name.sets.len())).collect();
-        assert_eq!(names, [("a.z.test".into(), 1), ("b.z.test".into(), 2), ("z.test".into(), 1)]);
+        assert_eq!(names, [("z.test".into(), 1), ("a.z.test".into(), 1), ("b.z.test".into(), 2)]);
     }
 
     #[test]
@@ -462,4 +288,49 @@ mod tests {
             assert_eq!(file(&records).unwrap_err(), (number, error));
         }
     }
+
+    proptest::proptest! {
+        /// Whatever order records come in, and whatever octets their names have: the same sets in the order of names, and
+        /// the same digest.
+        #[test]
+        fn records_are_put_in_order(
+            records in vec((vec(vec(sample::select(&b"\0\x01\x02.aAbB\xff"[..]), 1..4), 0..7), 1..4_u16, vec(0..3_u8, 0..3), 1..4_u32), 0..40),
+        ) {
+            let apex = name("z.test");
+            let below = |labels: &[Vec<u8>]| {
+                let labels = labels.iter().flat_map(|label| [vec![u8::try_from(label.len()).unwrap()], label.clone()].concat());
+                labels.chain(apex.as_wire().iter().copied()).collect::<Vec<u8>>()
+            };
+            let build = |records: &mut dyn Iterator<Item = &Drawn>| {
+                let mut builder = Builder::new(apex.clone());
+                for (labels, rtype, data, ttl) in records {
+                    builder.at(&below(labels)).unwrap();
+                    builder.push(*rtype, *ttl, data, 0).unwrap();
+                }
+                builder.finish().unwrap()
+            };
+            let mut expected: BTreeMap<(DnsName, u16), BTreeSet<&[u8]>> = BTreeMap::new();
+            for (labels, rtype, data, _) in &records {
+                let name = DnsName::from_wire(&below(labels)).unwrap();
+                expected.entry((name, *rtype)).or_default().insert(data);
+            }
+            let file = build(&mut records.iter());
+            let found = file.names().flat_map(|name| name.sets.clone().map(move |number| (name.wire, number)));
+            let found = found.map(|(wire, number)| {
+                let set = file.set(number);
+                ((DnsName::from_wire(wire).unwrap(), set.rtype), set.records().collect::<Vec<_>>())
+            });
+            let expected: Vec<_> = expected.into_iter().map(|(key, set)| (key, set.into_iter().collect())).collect();
+            proptest::prop_assert_eq!(found.collect::<Vec<_>>(), expected);
+            for found in file.names() {
+                proptest::prop_assert_eq!(file.sets_of(&DnsName::from_wire(found.wire).unwrap()), found.sets);
+            }
+            let equal_ttl: Vec<Drawn> = records.into_iter().map(|(labels, rtype, data, _)| (labels, rtype, data, 1)).collect();
+            let (one, other) = (build(&mut equal_ttl.iter()), build(&mut equal_ttl.iter().rev()));
+            proptest::prop_assert_eq!(one.digest(), other.digest());
+        }
+    }
+
+    /// Labels, type, data and TTL.
+    type Drawn = (Vec<Vec<u8>>, u16, Vec<u8>, u32);
 }

@@ -13,8 +13,12 @@ use serde::{Deserialize, Serialize};
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
 const OBJECTS: Table = TableDefinition::new("objects");
-/// `Kind/namespace/name`, a line end and the path as its manifest gives it, to the content of that file.
+/// `Kind/namespace/name`, a line end, the path as its manifest gives it, a line end and eight digits, to a part of that
+/// file's content.
 const BESIDE: Table = TableDefinition::new("beside");
+/// The database keeps each value in one piece, whose length is a power of two, and holds it in memory: a large file in one
+/// value is written twice over. This leaves room for the key.
+const PART: usize = (1 << 20) - (4 << 10);
 /// A domain to how far its serials have come, and a cluster to the addresses that were kept for it; both in JSON.
 pub(crate) const SERIALS: Table = TableDefinition::new("serials");
 pub(crate) const KEPT: Table = TableDefinition::new("kept");
@@ -119,13 +123,17 @@ impl Database {
     pub fn load(&self) -> Result<BTreeMap<ObjectRef, Record>, DatabaseError> {
         let mut objects = BTreeMap::new();
         self.for_each("", |object, record| _ = objects.insert(object, record))?;
-        for (key, content) in self.entries(BESIDE, "")? {
-            let (of, path) = key.split_once('\n').unwrap_or((&key, ""));
+        // Parts of one file come one after the other.
+        self.visit(BESIDE, "", |key, part| {
+            let (of, path) = key.split_once('\n').unwrap_or((key, ""));
+            let path = path.rsplit_once('\n').map_or(path, |(path, _)| path);
             let object = object(of).ok_or_else(|| DatabaseError::Entry(of.into()))?;
             if let Some(record) = objects.get_mut(&object) {
-                record.beside.insert(path.into(), Arc::new(content));
+                let content = record.beside.entry(path.into()).or_default();
+                Arc::make_mut(content).extend_from_slice(part);
             }
-        }
+            Ok(())
+        })?;
         Ok(objects)
     }
 
@@ -157,7 +165,11 @@ impl Database {
                 }
                 let files = record.iter().flat_map(|record| &record.beside).filter(|_| !self.in_memory);
                 for (path, content) in files {
-                    beside.insert(format!("{key}\n{path}").as_str(), content.as_slice())?;
+                    // An empty file is one as well.
+                    let parts = content.chunks(PART).chain(content.is_empty().then_some(&[][..]));
+                    for (number, part) in parts.enumerate() {
+                        beside.insert(format!("{key}\n{path}\n{number:08}").as_str(), part)?;
+                    }
                 }
                 match record {
                     Some(record) => {
@@ -171,26 +183,33 @@ impl Database {
         })
     }
 
-    fn for_each(&self, prefix: &str, mut visit: impl FnMut(ObjectRef, Record)) -> Result<(), DatabaseError> {
-        for (key, value) in self.entries(OBJECTS, prefix)? {
-            let object = object(&key).ok_or_else(|| DatabaseError::Entry(key.clone()))?;
-            visit(object, decode(&key, &value)?);
-        }
-        Ok(())
+    fn for_each(&self, prefix: &str, mut take: impl FnMut(ObjectRef, Record)) -> Result<(), DatabaseError> {
+        self.visit(OBJECTS, prefix, |key, value| {
+            let object = object(key).ok_or_else(|| DatabaseError::Entry(key.into()))?;
+            take(object, decode(key, value)?);
+            Ok(())
+        })
     }
 
-    pub(crate) fn entries(&self, table: Table, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+    /// In the order of their keys.
+    pub(crate) fn visit(
+        &self,
+        table: Table,
+        prefix: &str,
+        mut take: impl FnMut(&str, &[u8]) -> Result<(), DatabaseError>,
+    ) -> Result<(), DatabaseError> {
         self.read_with(table, |table| {
-            let mut entries = Vec::new();
             for entry in table.range(prefix..)? {
                 let (key, value) = entry?;
                 if !key.value().starts_with(prefix) {
                     break;
                 }
-                entries.push((key.value().to_owned(), value.value().to_vec()));
+                if let Err(error) = take(key.value(), value.value()) {
+                    return Ok(Err(error));
+                }
             }
-            Ok(entries)
-        })
+            Ok(Ok(()))
+        })?
     }
 
     fn read_with<T>(
@@ -272,6 +291,19 @@ mod tests {
         assert_eq!(recalled()[&zone("a")], with(&[("two.zone", "3")]));
         commit(zone("a"), None);
         assert_eq!(recalled(), BTreeMap::from([(zone("ab"), with(&[("one.zone", "of ab")]))]));
+    }
+
+    #[test]
+    fn large_and_empty_files_come_back_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = |length: usize| Arc::new((0..length).map(|at| u8::try_from(at % 251).unwrap()).collect());
+        let files = [("empty", 0), ("exact\n", PART), ("longer", 3 * PART + 1), ("short", 1)];
+        let beside = files.map(|(path, length)| (path.to_owned(), content(length)));
+        let record = Record { beside: BTreeMap::from(beside), ..record("x") };
+        let objects = BTreeMap::from([(zone("a"), record)]);
+        let changes: Vec<_> = objects.iter().map(|(object, record)| (object.clone(), Some(record.clone()))).collect();
+        Database::open(folder.path()).unwrap().commit(&changes).unwrap();
+        assert!(Database::open(folder.path()).unwrap().load().unwrap() == objects);
     }
 
     #[test]

@@ -83,8 +83,7 @@ pub fn stamp(path: &Path) -> Option<Stamp> {
 pub fn read(path: &Path) -> Result<String, Mistake> {
     let at_start = |reason: String| Mistake { line: 1, column: 1, reason };
     let file = fs::File::open(path).map_err(|error| at_start(format!("cannot be opened: {error}")))?;
-    let mut octets = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut octets).map_err(|error| at_start(format!("cannot be read: {error}")))?;
+    let octets = read_up_to(file, MAX_FILE + 1).map_err(|error| at_start(format!("cannot be read: {error}")))?;
     if octets.len() as u64 > MAX_FILE {
         return Err(at_start(format!("the file is longer than {} MiB; split it", MAX_FILE >> 20)));
     }
@@ -108,11 +107,18 @@ pub fn beside(manifest: &Path, path: &str) -> Result<PathBuf, String> {
 /// The content of a file that a manifest names, or why it cannot be had.
 pub fn read_beside(path: &Path) -> Result<Vec<u8>, String> {
     let file = fs::File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
-    let mut octets = Vec::new();
-    file.take(MAX_BESIDE + 1).read_to_end(&mut octets).map_err(|error| format!("cannot be read: {error}"))?;
+    let octets = read_up_to(file, MAX_BESIDE + 1).map_err(|error| format!("cannot be read: {error}"))?;
     if octets.len() as u64 > MAX_BESIDE {
         return Err(format!("the file is longer than {} MiB", MAX_BESIDE >> 20));
     }
+    Ok(octets)
+}
+
+fn read_up_to(file: fs::File, limit: u64) -> io::Result<Vec<u8>> {
+    // One octet more than there are, so that the end is found without growing.
+    let length = (file.metadata()?.len() + 1).min(limit);
+    let mut octets = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    file.take(limit).read_to_end(&mut octets)?;
     Ok(octets)
 }
 

@@ -231,11 +231,9 @@ impl Home {
 
     /// Whether the path leads to another folder than the one being watched, or to one again.
     fn is_replaced(&self) -> bool {
-        let there = list(&self.root);
-        match (&self.folder_error, there) {
-            (Some(FolderError::Unwatched { .. }) | None, Ok(())) => self.watcher.root_changed(),
-            (None, Err(_)) | (Some(_), Ok(())) => true,
-            (Some(old), Err(new)) => *old != new,
+        match &self.folder_error {
+            None | Some(FolderError::Unwatched { .. }) => self.watcher.root_changed(),
+            Some(old) => list(&self.root).err().as_ref() != Some(old),
         }
     }
 
@@ -279,7 +277,7 @@ impl Home {
             let outdated = self.files.iter().filter(|(_, state)| !is_current(&self.root, &state.beside));
             candidates.extend(outdated.map(|(file, _)| file.clone()));
             candidates.extend(self.files.keys().filter(|file| !found.contains_key(*file)).cloned());
-        } else if let Err(error) = list(&self.root) {
+        } else if let Err(error) = look(&self.root) {
             self.folder_error = Some(error);
             return None;
         }
@@ -618,6 +616,15 @@ fn cluster_name(object: &ObjectRef) -> model::ClusterName {
 /// Whether the folder can be listed.
 fn list(root: &Path) -> Result<(), FolderError> {
     std::fs::read_dir(root).map(drop).map_err(|error| unreadable(root, &error))
+}
+
+/// Whether there is a folder, without opening it: that would be an event, which wakes us again.
+fn look(root: &Path) -> Result<(), FolderError> {
+    match root.metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(FolderError::NotAFolder(root.into())),
+        Err(error) => Err(unreadable(root, &error)),
+    }
 }
 
 fn unreadable(root: &Path, error: &io::Error) -> FolderError {

@@ -35,14 +35,14 @@ struct StoredSet {
 impl Database {
     pub fn recall(&self) -> Result<Memory, DatabaseError> {
         let mut memory = Memory::default();
-        for (domain, value) in self.entries(SERIALS, "")? {
-            let entry = floor(&domain, &value).ok_or(DatabaseError::Entry(domain))?;
-            memory.serials.push(entry);
-        }
-        for (cluster, value) in self.entries(KEPT, "")? {
-            let entry = kept(&cluster, &value).ok_or(DatabaseError::Entry(cluster))?;
-            memory.kept.push(entry);
-        }
+        self.visit(SERIALS, "", |domain, value| {
+            memory.serials.push(floor(domain, value).ok_or_else(|| DatabaseError::Entry(domain.into()))?);
+            Ok(())
+        })?;
+        self.visit(KEPT, "", |cluster, value| {
+            memory.kept.push(kept(cluster, value).ok_or_else(|| DatabaseError::Entry(cluster.into()))?);
+            Ok(())
+        })?;
         Ok(memory)
     }
 

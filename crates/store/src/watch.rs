@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RemoveKind, RenameMode};
@@ -42,8 +43,8 @@ pub struct Watcher {
     inner: Option<notify::RecommendedWatcher>,
     /// The device and number of the folder that is being watched.
     identity: Option<(u64, u64)>,
-    /// Files that manifests name.
-    followed: BTreeSet<PathBuf>,
+    /// Files that manifests name; shared with the thread that events come from.
+    followed: Arc<Mutex<BTreeSet<PathBuf>>>,
     /// Files that are being written, and when to stop waiting for the end.
     writing: BTreeMap<PathBuf, Instant>,
     dirty: Dirty,
@@ -58,7 +59,7 @@ impl Watcher {
             sender,
             inner: None,
             identity: None,
-            followed: BTreeSet::new(),
+            followed: Arc::default(),
             writing: BTreeMap::new(),
             dirty: Dirty::default(),
         }
@@ -73,8 +74,12 @@ impl Watcher {
     pub fn rewatch(&mut self) -> notify::Result<()> {
         self.inner = None;
         self.identity = identity(&self.root);
-        let sender = self.sender.clone();
-        let mut inner = notify::recommended_watcher(move |event| {
+        let (sender, root, followed) = (self.sender.clone(), self.root.clone(), Arc::clone(&self.followed));
+        let mut inner = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // One save makes half a dozen events, and each that is passed on wakes a thread.
+            if event.as_ref().is_ok_and(|event| !concerns_us(event, &root, &lock(&followed))) {
+                return;
+            }
             // Nobody listens any more only while the program ends.
             let _ = sender.send(Signal::Folder(event));
         })?;
@@ -85,7 +90,7 @@ impl Watcher {
 
     /// Files that are no manifests and count all the same; relative to the folder.
     pub fn follow(&mut self, files: impl IntoIterator<Item = PathBuf>) {
-        self.followed = files.into_iter().collect();
+        *lock(&self.followed) = files.into_iter().collect();
     }
 
     /// Whether another folder is at the path now: renamed into its place, or deleted and made anew.
@@ -136,17 +141,10 @@ impl Watcher {
         if event.need_rescan() {
             self.dirty.all = true;
         }
-        let step = match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write))
-            | EventKind::Modify(ModifyKind::Name(_))
-            | EventKind::Remove(_) => Step::Ended,
-            EventKind::Modify(ModifyKind::Metadata(_)) => Step::Touched,
-            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Any) | EventKind::Create(_) => Step::Writing,
-            _ => return,
-        };
+        let Some(step) = step(event.kind) else { return };
         for path in &event.paths {
             let Ok(file) = path.strip_prefix(&self.root) else { continue };
-            if folder::is_manifest(file) || self.followed.contains(file) {
+            if folder::is_manifest(file) || lock(&self.followed).contains(file) {
                 self.note(file, step, path);
             } else if is_swap(file) {
                 // A mounted `ConfigMap`, whose `..data` now points at new files.
@@ -178,6 +176,30 @@ enum Step {
     /// Its permissions or times changed, perhaps while it is being written.
     Touched,
     Ended,
+}
+
+fn step(kind: EventKind) -> Option<Step> {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) | EventKind::Remove(_) => Some(Step::Ended),
+        // Both ends of a renaming have been told of before.
+        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => None,
+        EventKind::Modify(ModifyKind::Name(_)) => Some(Step::Ended),
+        EventKind::Modify(ModifyKind::Metadata(_)) => Some(Step::Touched),
+        EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Any) | EventKind::Create(_) => Some(Step::Writing),
+        _ => None,
+    }
+}
+
+/// Whether an event may change anything: not that a file was opened, which we do ourselves, nor what editors do to
+/// hidden files.
+fn concerns_us(event: &notify::Event, root: &Path, followed: &BTreeSet<PathBuf>) -> bool {
+    let counts = |file: &Path| !folder::is_hidden(file) || is_swap(file) || followed.contains(file);
+    let mut files = event.paths.iter().filter_map(|path| path.strip_prefix(root).ok());
+    event.need_rescan() || (step(event.kind).is_some() && files.any(counts))
+}
+
+fn lock(followed: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    followed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn identity(root: &Path) -> Option<(u64, u64)> {

@@ -61,7 +61,8 @@ fn a_new_file_keeps_the_plan_s_names_and_drops_the_old_file_s() {
     let serve = |names: &[&str]| {
         let mut builder = Builder::new(name("fleet.example"));
         for owner in names {
-            builder.push(&name(owner), 1, 30, &[192, 0, 2, 9]).unwrap();
+            builder.at(name(owner).as_wire()).unwrap();
+            builder.push(1, 30, &[192, 0, 2, 9], 0).unwrap();
         }
         let apex = name("fleet.example");
         let file = Some(Arc::new(builder.finish().unwrap()));

@@ -87,6 +87,8 @@ proptest! {
                 copies.push((tree.clone(), map.clone()));
             }
         }
+        let sorted = map.iter().map(|(labels, value)| (labels.iter().map(|label| label.as_bytes()), *value));
+        copies.push((Tree::from_sorted(sorted), map.clone()));
         copies.push((tree, map));
         for (tree, map) in copies {
             let found: BTreeMap<Vec<&str>, u8> = tree

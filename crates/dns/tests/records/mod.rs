@@ -47,9 +47,10 @@ pub(crate) fn changes(text: &str) -> Changes {
             names.push(NameChange { apex, name: owner, records: Arc::from(sets) });
         } else {
             let file = files.entry(apex.clone()).or_insert_with(|| Builder::new(apex));
+            file.at(owner.as_wire()).unwrap();
             for (ttl, kind, data) in &lines {
                 let (rtype, data) = wire(kind, data);
-                file.push(&owner, rtype, *ttl, &data).unwrap();
+                file.push(rtype, *ttl, &data, 0).unwrap();
             }
         }
     }

@@ -51,14 +51,14 @@ fn a_file_in_all_the_ways_of_rfc_1035() {
     assert_eq!(
         lines(&file),
         [
-            "*.x\\.y\\003.sub.z.test 3600 MX \\x00\\n\\x04mail\\x03sub\\x01z\\x04test\\x00",
             "z.test 60 NS \\x03ns1\\x01z\\x04test\\x00",
             "z.test 60 NS \\x03ns2\\x05Other\\x04test\\x00",
+            "last.z.test 3600 PTR \\x01z\\x04test\\x00",
             "ns1.z.test 3600 A \\xc0\\x00\\x02\\x01",
             "ns1.z.test 5 AAAA  \\x01\\r\\xb8\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01",
             "sub.z.test 7 TXT \\x03a b\\x03c;d\\x00\\x01\\\"",
             "www.sub.z.test 7 CNAME \\x03sub\\x01z\\x04test\\x00",
-            "last.z.test 3600 PTR \\x01z\\x04test\\x00",
+            "*.x\\.y\\003.sub.z.test 3600 MX \\x00\\n\\x04mail\\x03sub\\x01z\\x04test\\x00",
         ]
     );
     let soa = file.soa().unwrap();
@@ -83,6 +83,27 @@ fn a_record_without_a_ttl_takes_one_over() {
     ] {
         let file = read(text).unwrap();
         assert_eq!(file.set(u32::try_from(file.names().count() - 1).unwrap()).ttl, ttl, "{text}");
+    }
+}
+
+/// Each row: what stands before `A 192.0.2.1`, and the names that have it.
+#[test]
+fn an_owner_is_taken_over_or_written_again() {
+    for (text, names) in [
+        ("a A 192.0.2.9\n ", vec!["a.z.test"]),
+        ("a A 192.0.2.9\na ", vec!["a.z.test"]),
+        ("a A 192.0.2.9\nA ", vec!["a.z.test"]),
+        ("a A 192.0.2.9\nb A 192.0.2.8\na ", vec!["a.z.test"]),
+        ("a A 192.0.2.9\n$ORIGIN b\na ", vec!["a.b.z.test"]),
+        ("a A 192.0.2.9\n$ORIGIN b\n ", vec!["a.z.test"]),
+        ("@ A 192.0.2.9\n\"@\" ", vec!["@.z.test"]),
+        ("\"@\" A 192.0.2.9\n@ ", vec!["z.test"]),
+    ] {
+        let file = read(&format!("{text}A 192.0.2.1")).unwrap_or_else(|mistake| panic!("{text}: {mistake}"));
+        let wanted = "A \\xc0\\x00\\x02\\x01";
+        let found: Vec<_> = lines(&file).into_iter().filter(|line| line.ends_with(wanted)).collect();
+        let expected: Vec<_> = names.iter().map(|name| format!("{name} 30 {wanted}")).collect();
+        assert_eq!(found, expected, "{text}");
     }
 }
 
@@ -166,6 +187,10 @@ fn mistakes_have_a_line_and_a_reason() {
         (
             "a A 192.0.2.1\na CNAME b\n",
             "2:1: a.z.test has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing beside it",
+        ),
+        (
+            "a CNAME b\nb A 192.0.2.1\n\nA TXT t\n",
+            "1:1: a.z.test has a CNAME record and other records; RFC 2181 10.1 allows one CNAME and nothing beside it",
         ),
         ("a SOA a b 1 1 1 1 1", "1:1: the SOA record stands at a.z.test instead of the apex"),
         ("@ SOA a b 1 1 1 1 1\n@ SOA a b 1 1 1 1 1", "2:1: a second SOA record"),

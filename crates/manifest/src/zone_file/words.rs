@@ -32,6 +32,17 @@ pub(super) struct Place {
     pub(super) column: usize,
 }
 
+/// What ends a word, and the backslash.
+const IS_SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut rest: &[u8] = b" \t\r\n();\"\\";
+    while let [octet, behind @ ..] = rest {
+        table[*octet as usize] = true;
+        rest = behind;
+    }
+    table
+};
+
 impl Place {
     pub(super) fn mistake(self, reason: impl Into<String>) -> Mistake {
         Mistake { line: self.line, column: self.column, reason: reason.into() }
@@ -110,12 +121,13 @@ impl<'a> Words<'a> {
 
     fn plain(&mut self, spaced: bool) -> Result<Word<'a>, Mistake> {
         let (start, place) = (self.at, self.place());
-        while let Some(octet) = self.octets.get(self.at) {
-            match octet {
-                b' ' | b'\t' | b'\r' | b'\n' | b'(' | b')' | b';' | b'"' => break,
-                b'\\' => self.skip_escape()?,
-                _ => self.at += 1,
+        loop {
+            let rest = &self.octets[self.at..];
+            self.at += rest.iter().position(|octet| IS_SPECIAL[usize::from(*octet)]).unwrap_or(rest.len());
+            if self.octets.get(self.at) != Some(&b'\\') {
+                break;
             }
+            self.skip_escape()?;
         }
         Ok(Word { text: &self.octets[start..self.at], quoted: false, spaced, place })
     }

@@ -267,8 +267,9 @@ fn file(apex: DnsName) -> impl Strategy<Value = ZoneFile> {
     btree_map(labels(prop::sample::select(vec![1, 3])), records, 0..8).prop_map(move |names| {
         let mut builder = Builder::new(apex.clone());
         for (labels, records) in names {
+            builder.at(below(&apex, &labels).as_wire()).unwrap();
             for (rtype, data) in records {
-                builder.push(&below(&apex, &labels), rtype, 30, &data).unwrap();
+                builder.push(rtype, 30, &data, 0).unwrap();
             }
         }
         builder.finish().unwrap()

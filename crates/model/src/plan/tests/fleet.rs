@@ -230,7 +230,7 @@ pub(super) fn zone_file(domain: &str, records: &str) -> ZoneFile {
                 let (refresh, retry, expire) = (1, 2, 3);
                 let serial = parse(serial);
                 let soa = Soa { ttl: 5, primary, mailbox, serial, refresh, retry, expire, minimum: 4 };
-                builder.set_soa(&apex, soa)
+                builder.at(apex.as_wire()).and_then(|()| builder.set_soa(soa))
             }
             [owner, rtype, data] => {
                 let owner = if owner == "@" { apex.clone() } else { apex.prepend(owner).unwrap() };
@@ -243,7 +243,7 @@ pub(super) fn zone_file(domain: &str, records: &str) -> ZoneFile {
                     "DNAME" => (39, name()),
                     _ => panic!("no record: {record}"),
                 };
-                builder.push(&owner, rtype, 5, &data)
+                builder.at(owner.as_wire()).and_then(|()| builder.push(rtype, 5, &data, 0))
             }
             _ => panic!("no record: {record}"),
         };

@@ -42,7 +42,7 @@ fn what_a_zone_with_a_file_serves() {
         (
             "file=@/TXT/x,www/A/192.0.2.1",
             vec!["ns1.fleet.example 30 A 192.0.2.53"],
-            Some(vec!["www.fleet.example/1/1", "fleet.example/2/1", "fleet.example/16/1"]),
+            Some(vec!["fleet.example/2/1", "fleet.example/16/1", "www.fleet.example/1/1"]),
         ),
         (
             "ns=b.test,a.test file=@/A/192.0.2.1,@/TXT/x",
