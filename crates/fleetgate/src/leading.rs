@@ -68,7 +68,7 @@ impl Desk {
             let _ = self.wishes.send(wish);
         }
         if complete {
-            self.writing.actual.is_whole();
+            self.writing.actual.set_whole();
         }
     }
 }

@@ -6,7 +6,12 @@ use crate::database::{Database, DatabaseError, HUB};
 impl Database {
     /// What was kept last, by its key.
     pub fn behind(&self) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
-        self.entries(HUB, "")
+        let mut entries = Vec::new();
+        self.visit(HUB, "", |key, content| {
+            entries.push((key.to_owned(), content.to_vec()));
+            Ok(())
+        })?;
+        Ok(entries)
     }
 
     /// Returns once it is on disk.

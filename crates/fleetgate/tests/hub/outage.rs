@@ -16,7 +16,7 @@ fn names_outlive_the_hub_and_their_own_restart() {
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
     let serial = dns.serial("fleet.example");
 
-    hub.stop();
+    hub.stop().unwrap();
     eventually("it is noticed", || dns.get("/metrics").contains("fleetgate_hub_away 1").then_some(()));
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
     dns.process.signal("TERM").unwrap();

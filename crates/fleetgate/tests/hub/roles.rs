@@ -55,7 +55,7 @@ fn through_door(door: SocketAddr, id: &str) -> String {
     let mut stream = TcpStream::connect(door).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (source, destination) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-    let header = Encoder::new(source, destination).tlv(TLV_HYPERSHIFT_CLUSTER_ID, id.as_bytes()).finish();
+    let header = Encoder::proxy(source, destination).tlv(TLV_HYPERSHIFT_CLUSTER_ID, id.as_bytes()).finish().unwrap();
     stream.write_all(&header).unwrap();
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
