@@ -367,7 +367,11 @@ impl Index {
         named.insert(key);
         let (entry, kubeconfig) = match found {
             Ok((entry, octets)) => (entry, Ok(Arc::from(octets))),
-            Err(reason) => (KUBECONFIG_KEYS[0].to_owned(), Err(reason.into())),
+            Err(reason) => {
+                let told =
+                    format!("Secret {namespace}/{name} has no kubeconfig: {reason}; put one under the key kubeconfig");
+                (KUBECONFIG_KEYS[0].to_owned(), Err(told.into()))
+            }
         };
         let secret = SecretKey { namespace: namespace.to_owned(), name: name.to_owned(), key: entry };
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();

