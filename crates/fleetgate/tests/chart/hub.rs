@@ -8,7 +8,7 @@ use testbed::{ApiServer, KubectlError};
 
 use crate::helm::{ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
 
-const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
+pub(crate) const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
 /// Where objects of a release are that belong to it alone.
 const OWNED: &str = "deployments,statefulsets,daemonsets,services,serviceaccounts,poddisruptionbudgets,networkpolicies,\
                      roles,rolebindings,clusterroles,clusterrolebindings";
@@ -43,7 +43,7 @@ impl Hub {
         serde_json::from_str(&printed).unwrap()
     }
 
-    fn items(&self, kinds: &str) -> Vec<Value> {
+    pub(crate) fn items(&self, kinds: &str) -> Vec<Value> {
         let list = self.json(&["get", kinds, OURS, "--all-namespaces"]);
         list["items"].as_array().unwrap().clone()
     }

@@ -5,4 +5,5 @@ mod helm;
 mod hub;
 mod rendering;
 mod rights;
+mod roles;
 mod standing;

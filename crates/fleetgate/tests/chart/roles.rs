@@ -1,0 +1,144 @@
+//! The command lines that the chart gives to the program, run with the rights of the accounts that it gives them.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testbed::Process;
+
+use crate::helm::{DEFAULT, Helm, NAMESPACE, SETS};
+use crate::hub::{Hub, WORKLOADS, arguments};
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A fleet that makes every role do all that it can: names, a proof, and records to hand out.
+const FLEET: &str = "\
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: main}
+spec:
+  domain: fleet.example
+  nameservers: [{name: ns1.fleet.example, addresses: [192.0.2.53]}]
+  gateway: {addresses: [192.0.2.10]}
+  publish: [authoritative, dnsEndpoint]
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Tenant
+metadata: {name: acme}
+spec: {namespace: acme}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: c1-proof, namespace: fleetgate-system}
+type: fleetgate.dev/proof
+stringData: {key: 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1}
+spec:
+  tenant: acme
+  zone: main
+  controlPlane: {kubeApiserver: {addresses: [\"10.0.0.7:6443\"]}}
+  nodes: [{name: n1, addresses: [192.0.2.11]}]
+  proof: {required: true, keys: [{secret: {namespace: fleetgate-system, name: c1-proof}}]}
+";
+
+#[test]
+fn the_program_takes_the_arguments_of_every_pod() {
+    let (Some(helm), Some(hub)) = (Helm::find(), Hub::start()) else { return };
+    hub.make_namespaces();
+    for (set, values) in SETS {
+        hub.apply(&helm.render(values).unwrap(), &["--force-conflicts"]).unwrap();
+        for workload in hub.items(WORKLOADS) {
+            let arguments = arguments(&workload["spec"]["template"]["spec"]["containers"][0]).join(" ");
+            // Said last, it shows the help once all before it was understood.
+            let mut program = Command::new(env!("CARGO_BIN_EXE_fleetgate"));
+            let output = program.args(arguments.split(' ')).arg("--help").output().unwrap();
+            assert!(output.status.success(), "{set}: {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        hub.clear();
+    }
+}
+
+#[test]
+fn each_role_runs_with_the_rights_of_its_account() {
+    let (Some(helm), Some(hub)) = (Helm::find(), Hub::start()) else { return };
+    hub.make_namespaces();
+    hub.apply(&helm.render(DEFAULT).unwrap(), &["--force-conflicts"]).unwrap();
+    hub.server.kubectl(&["wait", "--for=condition=Established", "customresourcedefinitions", "--all"]).unwrap();
+    hub.apply(FLEET, &[]).unwrap();
+
+    let mut roles: Vec<Role> = hub.items(WORKLOADS).iter().map(|workload| Role::start(&hub, workload)).collect();
+    assert_eq!(roles.len(), 3);
+    for role in &mut roles {
+        role.ready = role.process.wait_for_line("\"message\":\"ready\"", PATIENCE).unwrap();
+    }
+
+    // What the controller plans it may write ...
+    until("a serial", || hub.json(&["get", "zones.fleetgate.dev", "main"])["status"]["serial"].is_number());
+    let endpoint = ["get", "dnsendpoints.externaldns.k8s.io", "c1", "--namespace=fleetgate-publish"];
+    until("records for ExternalDNS", || hub.server.kubectl(&endpoint).is_ok());
+    until("a leader", || {
+        let lease = ["get", "lease", "fleetgate-controller", "--namespace", NAMESPACE];
+        hub.server.kubectl(&lease).is_ok()
+    });
+    // ... and what the data planes need they may read.
+    let dns = roles.iter().find(|role| role.name == "fleetgate-dns").unwrap();
+    let ready: Value = serde_json::from_str(&dns.ready).unwrap();
+    let (_, port) = ready["dns"].as_str().unwrap().rsplit_once(':').unwrap();
+    until("an answer", || {
+        let mut dig = Command::new("dig");
+        let asked =
+            dig.args(["@127.0.0.1", "-p", port, "+short", "+time=30", "+tries=1", "x.c1.fleet.example"]).output();
+        String::from_utf8_lossy(&asked.expect("dig is there: testbed/install installs it").stdout) == "192.0.2.11\n"
+    });
+
+    for role in &mut roles {
+        role.process.check_running().unwrap();
+        let log = role.process.log();
+        let refused = log.lines().find(|line| line.to_lowercase().contains("forbidden"));
+        assert_eq!(refused, None, "{}", role.name);
+    }
+}
+
+struct Role {
+    name: String,
+    process: Process,
+    ready: String,
+}
+
+impl Role {
+    /// The chart's command line, on ports of this machine's and with a token of the account's.
+    fn start(hub: &Hub, workload: &Value) -> Self {
+        let pod = &workload["spec"]["template"]["spec"];
+        let account = pod["serviceAccountName"].as_str().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleetgate"));
+        for argument in arguments(&pod["containers"][0]) {
+            match argument.split_once('=') {
+                Some(("--data" | "--data-key", _)) => {}
+                Some((flag @ ("--dns" | "--apiserver" | "--sni" | "--metrics" | "--admin"), _)) => {
+                    command.arg(format!("{flag}=127.0.0.1:0"));
+                }
+                _ => _ = command.arg(argument),
+            }
+        }
+        command.arg("--kubeconfig").arg(kubeconfig(hub, account)).args(["--log-format", "json"]);
+        Self { name: account.to_owned(), process: Process::start(&command).unwrap(), ready: String::new() }
+    }
+}
+
+fn kubeconfig(hub: &Hub, account: &str) -> PathBuf {
+    let token = hub.server.kubectl(&["create", "token", account, "--namespace", NAMESPACE]).unwrap();
+    let path = hub.server.work_dir().join(format!("{account}.kubeconfig"));
+    std::fs::write(&path, hub.server.kubeconfig_with_token(token.trim())).unwrap();
+    path
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+    }
+}
