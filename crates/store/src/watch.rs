@@ -180,10 +180,11 @@ enum Step {
 
 fn step(kind: EventKind) -> Option<Step> {
     match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) | EventKind::Remove(_) => Some(Step::Ended),
         // Both ends of a renaming have been told of before.
         EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => None,
-        EventKind::Modify(ModifyKind::Name(_)) => Some(Step::Ended),
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+        | EventKind::Modify(ModifyKind::Name(_))
+        | EventKind::Remove(_) => Some(Step::Ended),
         EventKind::Modify(ModifyKind::Metadata(_)) => Some(Step::Touched),
         EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Any) | EventKind::Create(_) => Some(Step::Writing),
         _ => None,
