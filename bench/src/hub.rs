@@ -52,8 +52,8 @@ impl TenantCluster {
             "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }],
             "addresses": [{ "type": "ExternalIP", "address": address }],
         }});
-        let patch = self.nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(status));
-        self.runtime.block_on(patch).context("changing a node")?;
+        let (how, patch) = (PatchParams::default(), Patch::Merge(status));
+        self.runtime.block_on(self.nodes.patch_status("n1", &how, &patch)).context("changing a node")?;
         Ok(())
     }
 }
@@ -95,7 +95,7 @@ spec: {}
 
     /// Clusters whose nodes are those of `tenant`.
     pub fn add_clusters(&self, names: impl IntoIterator<Item = String>, tenant: &TenantCluster) -> anyhow::Result<()> {
-        let kubeconfig: String = tenant.server.kubeconfig().lines().map(|line| format!("    {line}\n")).collect();
+        let kubeconfig = format!("    {}\n", tenant.server.kubeconfig().trim_end().replace('\n', "\n    "));
         let manifest = |name: String| {
             format!(
                 "\
@@ -171,7 +171,7 @@ impl Server {
         loop {
             thread::sleep(Duration::from_secs(1));
             let now = self.cpu()?;
-            if now - before < AT_REST {
+            if now.saturating_sub(before) < AT_REST {
                 return Ok(());
             }
             before = now;

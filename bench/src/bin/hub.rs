@@ -78,7 +78,7 @@ fn measure(program: &Path, clusters: u32, options: &Options, report: &mut Report
     let before = server.cpu()?;
     thread::sleep(Duration::from_secs(options.rest));
     #[allow(clippy::cast_precision_loss)]
-    let at_rest = (server.cpu()? - before).as_secs_f64() / options.rest as f64;
+    let at_rest = server.cpu()?.saturating_sub(before).as_secs_f64() / options.rest as f64;
     report.add(row("share of a core at rest", Unit::Times, Summary::single(at_rest), Some(Bar::AtMost(REST_BAR))));
     report.add(row("memory", Unit::Megabytes, Summary::single(server.memory("VmRSS")?), None));
 
@@ -93,7 +93,8 @@ fn measure(program: &Path, clusters: u32, options: &Options, report: &mut Report
         sample.push(acknowledged.elapsed().as_secs_f64() * 1e3);
     }
     let rest = at_rest * begun.elapsed().as_secs_f64();
-    let per_change = ((server.cpu()? - before).as_secs_f64() - rest).max(0.0) / f64::from(options.changes) * 1e3;
+    let per_change =
+        (server.cpu()?.saturating_sub(before).as_secs_f64() - rest).max(0.0) / f64::from(options.changes) * 1e3;
     let latency = Summary::of(&sample).context("no changes")?;
     report.add(row(
         "a node's state acknowledged to answered",

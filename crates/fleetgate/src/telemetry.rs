@@ -15,7 +15,9 @@ use crate::arguments::{LogFormat, LogOptions};
 
 /// To standard error: standard output belongs to what a command prints.
 pub(crate) fn start_log(options: &LogOptions) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&options.log).with_context(|| format!("reading --log {}", options.log))?;
+    // The client's own lines come first, so that --log can turn them on: each failed request would be told twice.
+    let filter = EnvFilter::try_new(format!("kube_client=off,kube_runtime=off,{}", options.log))
+        .with_context(|| format!("reading --log {}", options.log))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match options.log_format {
         LogFormat::Human => builder.with_ansi(std::io::stderr().is_terminal()).init(),

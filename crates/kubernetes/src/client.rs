@@ -33,5 +33,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     };
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
+    // Whoever asks has a pause of its own, and knows what is worth asking again.
+    config.default_retry = false;
     Client::try_from(config).map_err(ClientError::Unusable)
 }

@@ -53,6 +53,14 @@ pub struct Home {
     _watches: DropGuard,
 }
 
+/// What came of waiting.
+enum Received {
+    Message(Message),
+    /// It is too late for one.
+    Nothing,
+    Stop,
+}
+
 /// What changed on the hub.
 #[derive(Debug, Default)]
 pub struct Update {
@@ -78,21 +86,23 @@ impl Home {
         runtime: Handle,
     ) -> (Self, Update) {
         let Settings { roles, namespace, sources } = settings;
-        let watched = watched(roles, &namespace, &sources);
+        let kinds = watched(roles, &namespace, &sources);
         let (sender, messages) = mpsc::channel(WAITING);
         let (stop, watches) = (CancellationToken::new(), CancellationToken::new());
-        for (number, watched) in watched.iter().enumerate() {
-            let follow = watch::follow(client.clone(), number, watched.clone(), sender.clone(), watches.clone());
+        for (number, kind) in kinds.iter().enumerate() {
+            let follow = watch::follow(client.clone(), number, kind.clone(), sender.clone(), watches.clone());
             runtime.spawn(follow);
         }
-        let mut index = Index::new(roles, namespace, watched);
+        let mut index = Index::new(roles, namespace, kinds);
         let mut news = News::default();
         let recalled = !known.is_empty();
         if recalled {
             index.recall(known);
             index.settle(&mut news);
         }
-        let (away, told, _watches) = (BTreeMap::new(), (false, None), watches.drop_guard());
+        let (away, told) = (BTreeMap::new(), (false, None));
+        let _watches = watches.drop_guard();
+        #[allow(clippy::used_underscore_binding)] // Held for its end.
         let home = Self { index, away, recalled, told, writing, messages, runtime, stop, _watches };
         let update = Update { facts: news.facts, wishes: news.wishes, ..Update::default() };
         (home, update)
@@ -109,9 +119,10 @@ impl Home {
         loop {
             let doubt = self.index.wake().map(|at| Instant::now() + at.as_unix().saturating_sub(now().as_unix()));
             let until = [deadline, doubt].into_iter().flatten().min();
-            match self.receive(until)? {
-                Some(message) => self.take(message, &mut news),
-                None => self.index.believe(now(), &mut news),
+            match self.receive(until) {
+                Received::Message(message) => self.take(message, &mut news),
+                Received::Nothing => self.index.believe(now(), &mut news),
+                Received::Stop => return None,
             }
             for _ in 0..BATCH {
                 let Ok(message) = self.messages.try_recv() else { break };
@@ -131,8 +142,7 @@ impl Home {
         }
     }
 
-    /// The next message; `Some(None)` when it is too late for one.
-    fn receive(&mut self, until: Option<Instant>) -> Option<Option<Message>> {
+    fn receive(&mut self, until: Option<Instant>) -> Received {
         let messages = &mut self.messages;
         let next = async {
             match until {
@@ -140,20 +150,26 @@ impl Home {
                 None => messages.recv().await,
             }
         };
-        self.runtime.block_on(self.stop.run_until_cancelled(next))
+        match self.runtime.block_on(self.stop.run_until_cancelled(next)) {
+            Some(Some(message)) => Received::Message(message),
+            Some(None) => Received::Nothing,
+            None => Received::Stop,
+        }
     }
 
     fn take(&mut self, message: Message, news: &mut News) {
         match message {
             Message::Listed(number, objects) => {
                 self.away.remove(&number);
-                objects.iter().for_each(|seen| self.see(seen));
+                for seen in &objects {
+                    self.see(seen);
+                }
                 self.index.list(number, objects, now(), news);
             }
             Message::Changed(number, seen) => {
                 self.away.remove(&number);
                 self.see(&seen);
-                self.index.change(seen, news);
+                self.index.change(*seen, news);
             }
             Message::Gone(key) => self.index.remove(&key, news),
             Message::Away(number, reason) => _ = self.away.insert(number, reason),

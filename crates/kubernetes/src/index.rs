@@ -196,15 +196,17 @@ impl Index {
                 tracing::warn!(%key, "its name is none that Fleetgate could use; left out");
                 continue;
             };
-            self.forget_names(&key);
-            match self.texts.get(&key).cloned() {
-                Some(text) => self.read(&key, &object, &text, news),
-                None => {
-                    if object.kind == Kind::Cluster {
-                        news.wishes.extend(cluster_name(&object).map(Wish::Leave));
-                    }
-                    news.facts.extend(removal(&object));
+            let named_before = self.forget_names(&key);
+            if let Some(text) = self.texts.get(&key).cloned() {
+                self.read(&key, &object, &text, news);
+            } else {
+                if object.kind == Kind::Cluster {
+                    news.wishes.extend(cluster_name(&object).map(Wish::Leave));
                 }
+                news.facts.extend(removal(&object));
+            }
+            for source in named_before.iter().filter(|source| !self.named_by.contains_key(*source)) {
+                self.last_endpoints.retain(|(service, _), _| service != source);
             }
         }
     }
@@ -214,9 +216,6 @@ impl Index {
         let mut named = BTreeSet::new();
         let manifest = manifest::hub::read(object.kind, value.clone(), &mut |source| self.find(&source, &mut named));
         let (since, generation) = (since(&value), value["metadata"]["generation"].as_i64());
-        fn of<T>(since: &Since, generation: Option<i64>, value: T) -> Fact<T> {
-            Fact { since: since.clone(), generation, value }
-        }
         let change = match manifest.map(|manifest| manifest.value) {
             Err(reason) => {
                 news.facts.extend(removal(object));
@@ -229,11 +228,11 @@ impl Index {
                     named.insert(service);
                 }
                 let number = manifest::hub::number(&value);
-                news.facts.push(FactChange::Zone(object.name.clone(), Some(of(&since, generation, zone))));
+                news.facts.push(FactChange::Zone(object.name.clone(), Some(Fact { since, generation, value: zone })));
                 number.map(|number| FactChange::Number(object.name.clone(), Some(number)))
             }
             Ok(Value::Tenant(tenant)) => {
-                Some(FactChange::Tenant(object.name.clone(), Some(of(&since, generation, tenant))))
+                Some(FactChange::Tenant(object.name.clone(), Some(Fact { since, generation, value: tenant })))
             }
             Ok(Value::Cluster(mut cluster)) => {
                 if let Upstream::Service { namespace, name, port } = &cluster.api_server {
@@ -245,7 +244,7 @@ impl Index {
                 if self.roles.controller {
                     news.wishes.push(self.wish(&cluster.name, &value, &mut named));
                 }
-                Some(FactChange::Cluster(cluster.name.clone(), Some(of(&since, generation, *cluster))))
+                Some(FactChange::Cluster(cluster.name.clone(), Some(Fact { since, generation, value: *cluster })))
             }
             Ok(Value::Other) => Some(FactChange::Other(object.clone(), true)),
         };
@@ -390,16 +389,17 @@ impl Index {
         }
     }
 
-    fn forget_names(&mut self, key: &Key) {
-        for source in self.names.remove(key).into_iter().flatten() {
-            if let Some(by) = self.named_by.get_mut(&source) {
+    fn forget_names(&mut self, key: &Key) -> BTreeSet<Key> {
+        let named = self.names.remove(key).unwrap_or_default();
+        for source in &named {
+            if let Some(by) = self.named_by.get_mut(source) {
                 by.remove(key);
                 if by.is_empty() {
-                    self.named_by.remove(&source);
-                    self.last_endpoints.retain(|(service, _), _| *service != source);
+                    self.named_by.remove(source);
                 }
             }
         }
+        named
     }
 }
 
@@ -424,3 +424,6 @@ fn removal(object: &ObjectRef) -> Option<FactChange> {
 fn since(object: &serde_json::Value) -> Since {
     Since { moment: creation(object), tie: object["metadata"]["uid"].as_str().map(Arc::from) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,6 @@
 //! The stream of `kube` resumes by itself and lists anew after `410 Gone`; here it is turned into whole lists and single
 //! changes, and slowed down while the hub is away.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -21,6 +20,9 @@ use crate::seen::{Key, Seen};
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// A hub that is back is noticed within this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A hub that was put back to an earlier state refuses versions that it has not come to yet, for ever: after as many times
+/// everything is listed again. A hub that is merely away is not asked for that.
+const REJECTIONS: u32 = 3;
 /// Objects per page of a list: some megabytes.
 const PAGE: u32 = 500;
 /// Seconds after which a watch is ended by the server and resumed where it was. Kept below what load balancers in front
@@ -32,7 +34,7 @@ const WATCH_FOR: u32 = 240;
 pub(crate) enum Message {
     /// Everything that there is.
     Listed(usize, Vec<Seen>),
-    Changed(usize, Seen),
+    Changed(usize, Box<Seen>),
     Gone(Key),
     /// It cannot be read at the moment, and why.
     Away(usize, String),
@@ -59,9 +61,9 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
         Some(namespace) => Api::namespaced_with(client, namespace, &api_resource),
         None => Api::all_with(client, &api_resource),
     };
-    let mut stream = pin!(watcher::watcher(api, config));
+    let mut stream = watcher::watcher(api.clone(), config.clone()).boxed();
     let mut listing = Vec::new();
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut rejected) = (FIRST_PAUSE, 0);
     while let Some(event) = stream.next().await {
         let message = match event {
             Ok(Event::Init) => {
@@ -74,7 +76,7 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
             }
             Ok(Event::InitDone) => Message::Listed(number, std::mem::take(&mut listing)),
             Ok(Event::Apply(object)) => match Seen::of(resource, object) {
-                Some(seen) => Message::Changed(number, seen),
+                Some(seen) => Message::Changed(number, seen.into()),
                 None => continue,
             },
             Ok(Event::Delete(object)) => match object.metadata.name {
@@ -95,14 +97,24 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
                 }
                 tokio::time::sleep(pause.mul_f64(1.0 - fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
+                rejected = if is_rejected(&error) { rejected + 1 } else { 0 };
+                if rejected == REJECTIONS {
+                    rejected = 0;
+                    stream = watcher::watcher(api.clone(), config.clone()).boxed();
+                }
                 continue;
             }
         };
-        pause = FIRST_PAUSE;
+        (pause, rejected) = (FIRST_PAUSE, 0);
         if messages.send(message).await.is_err() {
             return;
         }
     }
+}
+
+/// Whether the server is there and does not take up the watch where it was.
+fn is_rejected(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(_)) | watcher::Error::WatchError(_))
 }
 
 fn is_not_found(error: &watcher::Error) -> bool {
@@ -110,15 +122,26 @@ fn is_not_found(error: &watcher::Error) -> bool {
     matches!(error, InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// The whole chain: which server, which step, and what went wrong.
+/// What the server says, or else the whole chain of what went wrong on the way to it.
 fn reason(error: &watcher::Error) -> String {
-    use std::error::Error as _;
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status)
+        | InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => format!("{} ({})", status.message, status.code),
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => chain(error),
+        NoResourceVersion => error.to_string(),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text = format!("{text}: {told}");
         }
         source = cause.source();
     }

@@ -63,7 +63,7 @@ spec:
 }
 
 pub(crate) fn kubeconfig_secret(name: &str, kubeconfig: &str) -> String {
-    let indented: String = kubeconfig.lines().map(|line| format!("    {line}\n")).collect();
+    let indented = format!("    {}\n", kubeconfig.trim_end().replace('\n', "\n    "));
     format!(
         "\
 apiVersion: v1
@@ -195,7 +195,7 @@ pub(crate) fn wait_for_answer(server: &Server, name: &str, addresses: &[&str]) {
     panic!("{name} is {last:?}, not {addresses:?}; {}", server.process.log_tail());
 }
 
-/// One field of an object, by JSONPath.
+/// One field of an object, by its path.
 pub(crate) fn field(hub: &ApiServer, object: &[&str], path: &str) -> String {
     let path = format!("jsonpath={{{path}}}");
     hub.kubectl(&[&["get"], object, &["-o", &path]].concat()).unwrap_or_default()

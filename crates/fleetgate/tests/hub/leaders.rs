@@ -17,10 +17,9 @@ fn a_leader_that_is_killed_in_a_storm_of_changes_is_followed_without_a_loss() {
     let hub = hub(&kubernetes);
     hub.kubectl_apply(ZONE).unwrap();
     let node = |change: usize| u8::try_from(change % 250 + 1).unwrap();
-    let fleet = |change: usize| -> String {
-        (0..CLUSTERS)
-            .map(|cluster| format!("---\n{}", given_cluster(&format!("c{cluster}"), node(change + cluster))))
-            .collect()
+    let fleet = |change: usize| {
+        let clusters = (0..CLUSTERS).map(|cluster| given_cluster(&format!("c{cluster}"), node(change + cluster)));
+        clusters.collect::<Vec<_>>().join("---\n")
     };
     hub.kubectl_apply(&fleet(0)).unwrap();
     let config = hub.kubeconfig_path();
@@ -50,9 +49,9 @@ fn a_leader_that_is_killed_in_a_storm_of_changes_is_followed_without_a_loss() {
         wait_for_answer(&dns, &format!("shop.c{cluster}.fleet.example"), &[&address]);
     }
     let published = eventually("every DNSEndpoint follows", || {
-        let list = hub.kubectl(&["-n", "fleetgate-publish", "get", "dnsendpoints", "-o", "json"]).unwrap();
-        let list: Value = serde_json::from_str(&list).unwrap();
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let answer = hub.kubectl(&["-n", "fleetgate-publish", "get", "dnsendpoints", "-o", "json"]).unwrap();
+        let found: Value = serde_json::from_str(&answer).unwrap();
+        let items = found["items"].as_array().cloned().unwrap_or_default();
         let is_current = |item: &Value| {
             let name = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let cluster: usize = name.trim_start_matches('c').parse().unwrap_or_default();

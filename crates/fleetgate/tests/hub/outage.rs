@@ -1,6 +1,6 @@
 //! The hub's API is away: what was known serves on, also after a restart, and comes back without a gap.
 
-use crate::fixture::{Server, ZONE, data_folder, eventually, field, given_cluster, hub, wait_for_answer};
+use crate::fixture::{Server, ZONE, data_folder, eventually, field, given_cluster, hub, prepare, wait_for_answer};
 
 #[test]
 fn names_outlive_the_hub_and_their_own_restart() {
@@ -33,4 +33,28 @@ fn names_outlive_the_hub_and_their_own_restart() {
     hub.kubectl_apply(&given_cluster("c1", 2)).unwrap();
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.2"]);
     drop(controller);
+}
+
+/// A hub that comes back without its storage shows nothing at all; nobody's names go because of that.
+#[test]
+fn a_hub_that_lost_everything_withdraws_nothing() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    let mut hub = hub(&kubernetes);
+    hub.kubectl_apply(ZONE).unwrap();
+    hub.kubectl_apply(&given_cluster("c1", 1)).unwrap();
+    let dns = Server::start_informed(hub.kubeconfig_path(), &["dns", "--dns", "127.0.0.1:0"]);
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
+
+    hub.stop().unwrap();
+    hub.wipe().unwrap();
+    hub.start_again().unwrap();
+    prepare(&hub);
+    let said = |what: &str| dns.process.log().contains(&format!("the hub lists no {what} any more"));
+    eventually("the empty lists are doubted", || (said("zones") && said("clusters")).then_some(()));
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
+
+    // What is put back counts again, and what changes there.
+    hub.kubectl_apply(ZONE).unwrap();
+    hub.kubectl_apply(&given_cluster("c1", 2)).unwrap();
+    wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.2"]);
 }

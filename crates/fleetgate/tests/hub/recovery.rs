@@ -73,8 +73,14 @@ fn a_token_that_has_expired_is_read_again() {
     hub.kubectl_apply(ZONE).unwrap();
     hub.kubectl_apply(&given_cluster("c1", 1)).unwrap();
     hub.kubectl(&["-n", "fleetgate-system", "create", "serviceaccount", "dns"]).unwrap();
-    hub.kubectl(&["create", "clusterrolebinding", "dns", "--clusterrole=cluster-admin", "--serviceaccount=fleetgate-system:dns"])
-        .unwrap();
+    hub.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "dns",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=fleetgate-system:dns",
+    ])
+    .unwrap();
     let token = hub.work_dir().join("token");
     let expiring = hub.expiring_token("fleetgate-system", "dns", Duration::from_secs(15)).unwrap();
     fs::write(&token, expiring).unwrap();
