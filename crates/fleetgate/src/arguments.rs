@@ -148,7 +148,7 @@ pub(crate) struct HubOptions {
     /// Where Fleetgate is installed: its Lease and the Service of its gateway are there
     #[arg(long, value_name = "NS", default_value = DEFAULT_NAMESPACE, env = "FLEETGATE_NAMESPACE")]
     pub(crate) namespace: String,
-    /// The namespaces from which Secrets and ConfigMaps may be named; that of --namespace by default
+    /// The namespaces from which Secrets and `ConfigMap`s may be named; that of --namespace by default
     #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_SOURCES")]
     pub(crate) sources: Vec<String>,
     /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
@@ -170,19 +170,19 @@ pub(crate) struct StateOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnswerOptions {
     /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
-    pub(crate) dns_rate_limit: u32,
+    #[arg(long = "dns-rate-limit", value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
+    pub(crate) rate_limit: u32,
     /// What DNS tells of this server to who asks for it (NSID, id.server); nothing by default
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) dns_identity: Option<String>,
+    #[arg(long = "dns-identity", value_name = "TEXT")]
+    pub(crate) identity: Option<String>,
     /// What DNS answers to version.bind; hidden by default
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) dns_version: Option<String>,
+    #[arg(long = "dns-version", value_name = "TEXT")]
+    pub(crate) version: Option<String>,
 }
 
 impl Default for AnswerOptions {
     fn default() -> Self {
-        Self { dns_rate_limit: dns::RateLimit::default().per_second, dns_identity: None, dns_version: None }
+        Self { rate_limit: dns::RateLimit::default().per_second, identity: None, version: None }
     }
 }
 

@@ -159,9 +159,10 @@ impl Control {
     fn take_hub(&mut self, mut update: kubernetes::Update) {
         let known = update.complete || !update.facts.is_empty();
         if update.away != self.away {
-            match &update.away {
-                Some(reason) => tracing::error!("the hub cannot be read: {reason}; the last good state keeps serving"),
-                None => tracing::info!("the hub is read again"),
+            if let Some(reason) = &update.away {
+                tracing::error!("the hub cannot be read: {reason}; the last good state keeps serving");
+            } else {
+                tracing::info!("the hub is read again");
             }
             self.away.clone_from(&update.away);
             self.metrics.hub_away.set(i64::from(update.away.is_some()));

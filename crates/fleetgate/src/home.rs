@@ -21,7 +21,7 @@ use crate::telemetry::ControlMetrics;
 const GIVING_UP: Duration = Duration::from_secs(10);
 
 pub(crate) enum Home {
-    Folder { home: store::Home, database: Arc<Database> },
+    Folder { home: Box<store::Home>, database: Arc<Database> },
     Hub(Box<Hub>),
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn open_folder(fleet: &Path, data: Option<&Path>, from_another: bool)
         }
     };
     let (home, first) = store::Home::open(fleet, Arc::clone(&database))?;
-    let home = Home::Folder { home, database: Arc::clone(&database) };
+    let home = Home::Folder { home: Box::new(home), database: Arc::clone(&database) };
     Ok(Opened { home, database, first: Update::Folder(first) })
 }
 

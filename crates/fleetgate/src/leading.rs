@@ -48,18 +48,18 @@ impl Desk {
         registry: &mut Registry,
     ) -> (Self, Leading) {
         let writing = Writing::default();
-        let (wishes, wished) = unbounded_channel();
+        let (desk, wishes) = unbounded_channel();
         let leading = Leading {
             client,
             lease,
             tenants,
             snapshot,
             writing: writing.clone(),
-            wishes: wished,
+            wishes,
             apply_metrics: apply::Metrics::register(registry),
             tenants_metrics: tenants::Metrics::register(registry),
         };
-        (Self { writing, wishes }, leading)
+        (Self { writing, wishes: desk }, leading)
     }
 
     pub(crate) fn take(&self, wishes: Vec<Wish>, complete: bool) {
@@ -86,8 +86,13 @@ impl Leading {
         let mut followed = BTreeMap::new();
         while !stop.is_cancelled() {
             let term = election.term.borrow_and_update().clone();
+            if let Some(term) = term {
+                // Ends by itself with the term: what was begun is not left to itself.
+                self.lead(term, &mut followed).await;
+                continue;
+            }
             tokio::select! {
-                () = self.lead(term, &mut followed) => {}
+                () = self.listen(None, &mut followed) => {}
                 changed = election.term.changed() => if changed.is_err() { break },
                 () = stop.cancelled() => {}
             }
@@ -98,9 +103,8 @@ impl Leading {
         }
     }
 
-    /// Goes on for as long as it is let.
-    async fn lead(&mut self, term: Option<Term>, followed: &mut BTreeMap<ClusterName, Wish>) {
-        let Some(term) = term else { return self.listen(None, followed).await };
+    /// Goes on until the term is lost, and what was begun has ended.
+    async fn lead(&mut self, term: Term, followed: &mut BTreeMap<ClusterName, Wish>) {
         tracing::info!("leading: writes to the hub and follows tenant clusters");
         let (sender, wishes) = unbounded_channel();
         for wish in followed.values() {
@@ -117,7 +121,11 @@ impl Leading {
         let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
         let settings = apply::Settings { identity: self.lease.identity.clone() };
         let write = apply::run(self.client.clone(), sides, term, settings, self.apply_metrics.clone());
-        tokio::join!(follow, write, self.listen(Some(sender), followed));
+        let work = async { tokio::join!(follow, write) };
+        tokio::select! {
+            ((), ()) = work => {}
+            () = self.listen(Some(sender), followed) => {}
+        }
     }
 
     /// Keeps the wishes together, and passes them on.
@@ -131,7 +139,7 @@ impl Leading {
                 Wish::Leave(cluster) => _ = followed.remove(cluster),
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -262,12 +262,12 @@ fn inherit(job: &Job) -> anyhow::Result<Inheritance> {
 
 fn dns_settings(job: &Job) -> dns::Settings {
     let options = &job.answers;
-    let per_second = options.dns_rate_limit;
+    let per_second = options.rate_limit;
     let mut settings = dns::Settings::default().with_rate_limit(dns::RateLimit { per_second, ..Default::default() });
-    if let Some(identity) = &options.dns_identity {
+    if let Some(identity) = &options.identity {
         settings = settings.with_identity(identity);
     }
-    if let Some(version) = &options.dns_version {
+    if let Some(version) = &options.version {
         settings = settings.with_version(version);
     }
     settings

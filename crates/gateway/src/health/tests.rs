@@ -143,7 +143,6 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         grace: Duration::ZERO,
         hand_out: false,
         hindrance: None,
-        closed: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),

@@ -212,7 +212,6 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         grace: Duration::from_mins(1),
         hand_out: false,
         hindrance: None,
-        closed: None,
     };
     let tenant = Tenant {
         name: "acme".parse().unwrap(),
