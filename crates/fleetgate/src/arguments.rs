@@ -170,13 +170,13 @@ pub(crate) struct StateOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnswerOptions {
     /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
-    #[arg(long = "dns-rate-limit", value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
+    #[arg(id = "dns-rate-limit", long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
     pub(crate) rate_limit: u32,
     /// What DNS tells of this server to who asks for it (NSID, id.server); nothing by default
-    #[arg(long = "dns-identity", value_name = "TEXT")]
+    #[arg(id = "dns-identity", long, value_name = "TEXT")]
     pub(crate) identity: Option<String>,
     /// What DNS answers to version.bind; hidden by default
-    #[arg(long = "dns-version", value_name = "TEXT")]
+    #[arg(id = "dns-version", long, value_name = "TEXT")]
     pub(crate) version: Option<String>,
 }
 

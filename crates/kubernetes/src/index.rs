@@ -130,17 +130,16 @@ impl Index {
 
     pub(crate) fn remove(&mut self, key: &Key, news: &mut News) {
         self.doubted.remove(key);
-        if self.texts.remove(key).is_some() {
-            news.gone.push(key.clone());
-            if key.is_ours() {
-                return;
-            }
-            self.touch(key);
-            news.saves.insert(key.clone(), None);
-            if key.resource == Resource::EndpointSlice {
-                self.slices_of.values_mut().for_each(|slices| _ = slices.remove(key));
-            }
+        let Some(text) = self.texts.remove(key) else { return };
+        news.gone.push(key.clone());
+        if key.is_ours() {
+            return;
         }
+        if let Some(service) = service_of(key, &text) {
+            self.leave_service(&service, key);
+        }
+        self.touch(key);
+        news.saves.insert(key.clone(), None);
     }
 
     /// When something is to be believed that was doubted.
@@ -160,28 +159,37 @@ impl Index {
         if self.texts.get(&key) == Some(&text) {
             return;
         }
-        if key.resource == Resource::EndpointSlice
-            && let Some(SlimSlice { service, .. }) = parsed(&text)
-        {
-            let service = Key::new(Resource::Service, key.namespace.as_deref(), &service);
-            self.slices_of.entry(service).or_default().insert(key.clone());
-        }
-        self.texts.insert(key.clone(), text.clone());
+        let before = self.texts.insert(key.clone(), text.clone());
         if key.is_ours() {
             return;
+        }
+        if let Some(service) = before.and_then(|before| service_of(&key, &before)) {
+            self.leave_service(&service, &key);
+        }
+        if let Some(service) = service_of(&key, &text) {
+            self.touch(&service);
+            self.slices_of.entry(service).or_default().insert(key.clone());
         }
         self.touch(&key);
         news.saves.insert(key, Some(text));
     }
 
+    /// A slice is not among its Service's any more.
+    fn leave_service(&mut self, service: &Key, slice: &Key) {
+        if let Some(slices) = self.slices_of.get_mut(service) {
+            slices.remove(slice);
+            if slices.is_empty() {
+                self.slices_of.remove(service);
+            }
+        }
+        self.touch(service);
+    }
+
     /// Has those be read again that a change of this concerns.
     fn touch(&mut self, key: &Key) {
         match key.resource {
-            Resource::EndpointSlice => {
-                let services = self.slices_of.iter().filter(|(_, slices)| slices.contains(key));
-                let concerned = services.filter_map(|(service, _)| self.named_by.get(service)).flatten();
-                self.dirty.extend(concerned.cloned());
-            }
+            // Its Service is told of it.
+            Resource::EndpointSlice => {}
             Resource::Service | Resource::Secret | Resource::ConfigMap => {
                 self.dirty.extend(self.named_by.get(key).into_iter().flatten().cloned());
             }
@@ -401,6 +409,15 @@ impl Index {
         }
         named
     }
+}
+
+/// The Service whose endpoints a slice holds.
+fn service_of(key: &Key, text: &str) -> Option<Key> {
+    if key.resource != Resource::EndpointSlice {
+        return None;
+    }
+    let SlimSlice { service, .. } = parsed(text)?;
+    Some(Key::new(Resource::Service, key.namespace.as_deref(), &service))
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {

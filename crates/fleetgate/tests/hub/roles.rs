@@ -52,6 +52,13 @@ fn replicas_serve_the_number_that_the_leader_gives() {
         wait_for_answer(replica, "shop.c1.fleet.example", &["198.51.100.1"]);
     }
     eventually("the leader numbers the zone", agree);
+    // As in a folder: the objects and what became of them, from any process.
+    eventually("the object is shown", || {
+        let shown = replicas[0].get("/v1/objects/clusters/c1");
+        (shown.contains("\"tenant\":\"acme\"") && shown.contains("api.c1.fleet.example")).then_some(())
+    });
+    let explained = replicas[0].get("/v1/explain?name=shop.c1.fleet.example");
+    assert!(explained.contains("198.51.100.1"), "{explained}");
     for node in 2..12 {
         hub.kubectl_apply(&given_cluster("c1", node)).unwrap();
         let address = format!("198.51.100.{node}");
