@@ -233,14 +233,15 @@ fn what_the_hub_has_is_read() {
                 manifest::Value::Tenant(tenant) => FactChange::Tenant(object.name, Some(Fact::new(since, tenant))),
                 manifest::Value::Cluster(mut cluster) => {
                     cluster.resolve(vec!["10.0.0.7:6443".parse().unwrap()]);
-                    hindrances.extend(cluster.hindrance.clone());
+                    hindrances.extend(cluster.hindrance.clone().or(cluster.closed.clone()));
                     FactChange::Cluster(cluster.name.clone(), Some(Fact::new(since, *cluster)))
                 }
                 manifest::Value::Other => FactChange::Other(object, true),
             });
         }
     }
-    // The Secret of the proof's first key, and the ConfigMap of the zone file; the rest is as good as in a folder.
+    // The Secret of the proof's first key, which closes the door alone, and the ConfigMap of the zone file; the rest is as good as in
+    // a folder.
     let what: Vec<_> = hindrances.iter().map(ToString::to_string).collect();
     assert_eq!(what.len(), 2, "{what:?}");
     assert!(hindrances.iter().all(|hindrance| hindrance.code() == "Unreadable"), "{what:?}");
