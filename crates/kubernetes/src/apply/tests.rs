@@ -247,7 +247,7 @@ fn a_date_changes_with_its_condition_alone() {
         .filter(|condition| condition["lastTransitionTime"] == "2020-01-01T00:00:00Z")
         .map(|condition| condition["type"].clone())
         .collect();
-    assert_eq!(old, ["Accepted", "Published"]);
+    assert_eq!(old, ["Accepted", "DoorOpen", "Published"]);
 }
 
 #[test]
