@@ -16,6 +16,9 @@ const LATENCY_BAR_MS: f64 = 100.0;
 /// Of one core, at rest.
 const REST_BAR: f64 = 0.05;
 const FEW: u32 = 10;
+/// Between two changes. The nodes of one cluster are written ten times a second at most, so that none of them can keep the
+/// hub busy; who changes more often waits for that.
+const BETWEEN: Duration = Duration::from_millis(150);
 
 #[derive(Parser)]
 struct Options {
@@ -86,6 +89,7 @@ fn measure(program: &Path, clusters: u32, options: &Options, report: &mut Report
     let begun = Instant::now();
     let mut sample = Vec::new();
     for change in 0..options.changes {
+        thread::sleep(BETWEEN);
         let address = Ipv4Addr::new(198, 51, 100, u8::try_from(change % 200 + 2).unwrap_or(2));
         alone.set_node(address, true)?;
         let acknowledged = Instant::now();

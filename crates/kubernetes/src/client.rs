@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
 
 /// A connection is there in milliseconds or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Of one request and its answer; watches have a time of their own.
-const WRITE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -21,9 +23,9 @@ pub enum ClientError {
     Unusable(kube::Error),
 }
 
-/// Also gives the namespace that the configuration is for, if it says so. Reaches for nothing yet.
+/// Reaches for nothing yet.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(path) => {
             let wrong = |source| ClientError::Kubeconfig { path: path.into(), source };
             let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
@@ -31,9 +33,24 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
         }
         None => Config::infer().await.map_err(ClientError::Nowhere)?,
     };
-    config.connect_timeout = Some(CONNECT);
-    config.write_timeout = Some(WRITE);
-    // Whoever asks has a pause of its own, and knows what is worth asking again.
-    config.default_retry = false;
-    Client::try_from(config).map_err(ClientError::Unusable)
+    build(&config).map_err(ClientError::Unusable)
+}
+
+/// As kube builds it, but for two things: what is written goes out at once (kube leaves Nagle's algorithm on, for which the
+/// body of a request may wait), and nothing is asked again that failed: whoever asks has a pause of its own, and knows what
+/// is worth it.
+fn build(config: &Config) -> Result<Client, kube::Error> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let requests = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(requests);
+    Ok(Client::new(service, config.default_namespace.clone()))
 }
