@@ -3,7 +3,7 @@
 use crate::fixture::{Server, ZONE, data_folder, eventually, field, given_cluster, hub, prepare, wait_for_answer};
 
 #[test]
-fn names_outlive_the_hub_and_their_own_restart() {
+fn names_and_doors_outlive_the_hub_and_their_own_restart() {
     let Some(kubernetes) = testbed::kubernetes() else { return };
     let mut hub = hub(&kubernetes);
     hub.kubectl_apply(ZONE).unwrap();
@@ -11,6 +11,13 @@ fn names_outlive_the_hub_and_their_own_restart() {
     let config = hub.kubeconfig_path().to_owned();
     let data = data_folder();
     let arguments = ["dns", "--dns", "127.0.0.1:0", "--data", data.path().to_str().unwrap()];
+    let (folder, key) = (data_folder(), data.path().join("key"));
+    std::fs::write(&key, [7; 32]).unwrap();
+    let (kept, key) = (folder.path().to_str().unwrap(), key.to_str().unwrap());
+    let door = ["gateway", "--apiserver", "127.0.0.1:0", "--data", kept, "--data-key", key];
+    let mut gateway = Server::start_informed(&config, &door);
+    let leads_somewhere = |gateway: &Server| gateway.get("/v1/explain?tlv=c1").contains("127.0.0.1:9");
+    assert!(leads_somewhere(&gateway));
     let controller = Server::start_informed(&config, &["controller"]);
     let mut dns = Server::start_informed(&config, &arguments);
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
@@ -22,12 +29,17 @@ fn names_outlive_the_hub_and_their_own_restart() {
     hub.stop().unwrap();
     eventually("it is noticed", || dns.get("/metrics").contains("fleetgate_hub_away 1").then_some(()));
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
-    dns.process.signal("TERM").unwrap();
-    dns.process.wait_for_exit(crate::fixture::PATIENCE).unwrap();
+    assert!(leads_somewhere(&gateway));
+    for server in [&mut dns, &mut gateway] {
+        server.process.signal("TERM").unwrap();
+        server.process.wait_for_exit(crate::fixture::PATIENCE).unwrap();
+    }
 
     let dns = Server::start_informed(&config, &arguments);
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.1"]);
     assert_eq!(dns.serial("fleet.example"), serial);
+    let gateway = Server::start_informed(&config, &door);
+    assert!(leads_somewhere(&gateway));
 
     hub.start_again().unwrap();
     hub.kubectl_apply(&given_cluster("c1", 2)).unwrap();
