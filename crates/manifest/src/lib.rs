@@ -2,6 +2,7 @@
 //! No client and no file system; whoever has the text of a manifest, from a folder or from a hub, comes here with it.
 
 pub mod address;
+pub mod agents;
 pub mod bounded;
 pub mod cluster;
 pub mod crds;
