@@ -3,6 +3,7 @@
 //!
 //! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
 
+pub mod address;
 pub mod claim;
 pub mod digest;
 pub mod fact;
@@ -11,9 +12,11 @@ pub mod identity;
 pub mod name;
 pub mod network;
 pub mod plan;
+pub mod pool;
 pub mod proof;
 pub mod refusal;
 pub mod resource;
+pub mod reverse;
 pub mod serial;
 pub mod snapshot;
 pub mod zone_file;

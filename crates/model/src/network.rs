@@ -23,6 +23,35 @@ impl Cidr {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
+
+    /// Whether every address of the other range is in this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.contains(&other.0)
+    }
+
+    /// Ranges either lie in one another or have nothing in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// The first address.
+    pub fn network(&self) -> IpAddr {
+        self.0.network()
+    }
+
+    pub fn last(&self) -> IpAddr {
+        self.0.broadcast()
+    }
+
+    pub fn prefix_len(&self) -> u8 {
+        self.0.prefix_len()
+    }
+
+    /// The ranges of that prefix length that it consists of; itself where it is no larger than that.
+    pub fn subnets(&self, prefix_len: u8) -> impl Iterator<Item = Self> + use<> {
+        let prefix_len = prefix_len.max(self.0.prefix_len());
+        self.0.subnets(prefix_len).into_iter().flatten().map(Self)
+    }
 }
 
 impl FromStr for Cidr {
