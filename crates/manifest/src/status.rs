@@ -135,17 +135,51 @@ impl From<&KeptSet> for KeptStatus {
     }
 }
 
+/// What Fleetgate says of the pool, and how much of it is left.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Whether it is `Accepted`, and whether its reverse zones are served (`ReverseServed`); and why not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// How many of its addresses have been given to claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<u32>,
+    /// How many of its addresses rest until they can be given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resting: Option<u32>,
+    /// How many IPv4 addresses are free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(rename = "freeIPv4")]
+    #[serde(rename = "freeIPv4")]
+    pub free_ipv4: Option<u32>,
+    /// How many IPv6 addresses are free; 4294967295 stands for as many or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(rename = "freeIPv6")]
+    #[serde(rename = "freeIPv6")]
+    pub free_ipv6: Option<u32>,
+    /// The reverse zones that are to be delegated to the name servers; the first 256 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"), length(max = 256))]
+    pub reverse_zones: Vec<String>,
+}
+
 /// What became of the claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressClaimStatus {
-    /// Whether it is accepted, and why not.
+    /// Whether it is `Accepted`, has an address (`Allocated`) and the PTR record that it asks for (`PtrPublished`); and why
+    /// not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The address that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The name that the address resolves to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ptr: Option<String>,
 }
 
 /// What the plan says of an object of this kind, as it stands in the object; what others say there is not its to write.

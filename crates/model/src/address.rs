@@ -43,7 +43,6 @@ impl Reverse {
 /// A tenant's wish for one address of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressClaim {
-    pub id: ClaimId,
     pub pool: ObjectName,
     pub family: Family,
     pub cluster: Option<ClusterName>,

@@ -137,7 +137,7 @@ impl Digits {
             Self::Octets(octets) => octets[position].to_string(),
             Self::Nibbles(octets) => {
                 let octet = octets[position / 2];
-                format!("{:x}", if position % 2 == 0 { octet >> 4 } else { octet & 0xf })
+                format!("{:x}", if position.is_multiple_of(2) { octet >> 4 } else { octet & 0xf })
             }
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         fn nibbles_are_those_of_the_text(bits in any::<u128>()) {
             let address = Ipv6Addr::from_bits(bits);
             prop_assume!(address.to_ipv4_mapped().is_none());
-            let groups: String = address.segments().iter().map(|group| format!("{group:04x}")).collect();
+            let groups = address.segments().map(|group| format!("{group:04x}")).concat();
             let nibbles: Vec<String> = groups.chars().rev().map(String::from).collect();
             prop_assert_eq!(name_of(address.into()).to_string(), format!("{}.ip6.arpa", nibbles.join(".")));
         }
