@@ -12,6 +12,8 @@ pub mod name;
 pub mod network;
 pub mod plan;
 pub mod proof;
+pub mod reach;
+pub mod record;
 pub mod refusal;
 pub mod resource;
 pub mod serial;
