@@ -14,6 +14,8 @@ pub mod network;
 pub mod plan;
 pub mod pool;
 pub mod proof;
+pub mod reach;
+pub mod record;
 pub mod refusal;
 pub mod resource;
 pub mod reverse;

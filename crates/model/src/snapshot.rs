@@ -3,7 +3,7 @@
 //! A snapshot shares everything with its predecessor but what changed (persistent maps), so that publishing one costs
 //! what the change costs. Data planes only read it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
@@ -14,6 +14,7 @@ use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
 use crate::proof::Proof;
+pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::Limits;
 use crate::zone_file::ZoneFile;
@@ -172,46 +173,9 @@ impl NameRecords {
         let of_set = |set: &RecordSet| match &set.data {
             RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
             RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
-            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
+            _ => Vec::new(),
         };
         self.records.iter().flat_map(of_set).collect()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordSet {
-    pub ttl: u32,
-    pub data: RecordData,
-}
-
-/// The records of one type; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordData {
-    A(Vec<Ipv4Addr>),
-    Aaaa(Vec<Ipv6Addr>),
-    Cname(DnsName),
-    Ns(Vec<DnsName>),
-}
-
-impl RecordData {
-    /// The type's number (RFC 1035 3.2.2, RFC 3596 2.1).
-    pub fn rtype(&self) -> u16 {
-        match self {
-            Self::A(_) => 1,
-            Self::Aaaa(_) => 28,
-            Self::Cname(_) => 5,
-            Self::Ns(_) => 2,
-        }
-    }
-
-    /// Each record's data in wire form, uncompressed.
-    pub fn to_wire(&self) -> Vec<Vec<u8>> {
-        match self {
-            Self::A(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
-            Self::Aaaa(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
-            Self::Cname(name) => vec![name.as_wire().to_vec()],
-            Self::Ns(names) => names.iter().map(|name| name.as_wire().to_vec()).collect(),
-        }
     }
 }
 

@@ -14,7 +14,6 @@
 //! Whatever is left out has the value shown, but for lists, which are empty, and the bare words, which turn something
 //! on; there are no limits unless they are given. `!` marks a node that is not ready.
 
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -108,15 +107,7 @@ pub(super) fn at(seconds: u64) -> Timestamp {
 
 /// A line per record set.
 pub(super) fn lines(name: &NameRecords) -> Vec<String> {
-    fn joined<T: Display>(values: &[T]) -> String {
-        values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-    }
-    let data = |data: &RecordData| match data {
-        RecordData::A(addresses) => format!("A {}", joined(addresses)),
-        RecordData::Aaaa(addresses) => format!("AAAA {}", joined(addresses)),
-        RecordData::Cname(target) => format!("CNAME {target}"),
-        RecordData::Ns(servers) => format!("NS {}", joined(servers)),
-    };
+    let data = |data: &RecordData| format!("{} {}", data.type_name(), data.to_text().join(" "));
     name.records.iter().map(|set| format!("{} {} {}", name.name, set.ttl, data(&set.data))).collect()
 }
 
