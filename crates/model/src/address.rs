@@ -23,6 +23,14 @@ pub struct AddressPool {
     pub quarantine: Duration,
 }
 
+impl AddressPool {
+    /// How long an address rests: nobody is to find it by a name of its last owner's any more.
+    pub fn resting_time(&self) -> Duration {
+        let ttl = self.reverse.as_ref().map_or(0, |reverse| reverse.ttl);
+        self.quarantine.max(Duration::from_secs(ttl.into()))
+    }
+}
+
 /// How the reverse zones of a pool are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reverse {
@@ -65,6 +73,12 @@ impl ClaimId {
     }
 }
 
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
 /// What a home has written down of one address: while it is there, nobody else gets the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
@@ -74,6 +88,16 @@ pub struct Allocation {
     pub uid: Arc<str>,
     /// The claim has no use for it any more, and it rests until then.
     pub released_until: Option<Timestamp>,
+}
+
+impl Allocation {
+    pub fn is_held_by(&self, claim: &ClaimId) -> bool {
+        self.claim == *claim && !self.rests()
+    }
+
+    pub fn rests(&self) -> bool {
+        self.released_until.is_some()
+    }
 }
 
 /// An address as the name of an object: IPv4 as it is written, IPv6 with all its digits and `-` between the groups. An address

@@ -4,6 +4,7 @@
 //! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
 
 pub mod address;
+pub mod allocation;
 pub mod claim;
 pub mod digest;
 pub mod fact;
