@@ -14,7 +14,7 @@ use manifest::named::{Missing, Source};
 use manifest::status::{ClusterStatus, NodeStatus};
 use model::identity::Kind;
 use model::resource::{FrontDoor, Upstream};
-use model::{ClusterName, Fact, FactChange, ObjectRef, Refusal, Since, Timestamp};
+use model::{ClusterName, FactChange, ObjectRef, Refusal, Since, Timestamp};
 use serde::Deserialize;
 
 use crate::kubeconfig::SecretKey;
@@ -211,7 +211,7 @@ impl Index {
                 if object.kind == Kind::Cluster {
                     news.wishes.extend(cluster_name(&object).map(Wish::Leave));
                 }
-                news.facts.extend(removal(&object));
+                news.facts.push(FactChange::gone(&object));
             }
             for source in named_before.iter().filter(|source| !self.named_by.contains_key(*source)) {
                 self.last_endpoints.retain(|(service, _), _| service != source);
@@ -224,39 +224,39 @@ impl Index {
         let mut named = BTreeSet::new();
         let manifest = manifest::hub::read(object.kind, value.clone(), &mut |source| self.find(&source, &mut named));
         let (since, generation) = (since(&value), value["metadata"]["generation"].as_i64());
-        let change = match manifest.map(|manifest| manifest.value) {
+        let mut number = None;
+        match manifest {
             Err(reason) => {
-                news.facts.extend(removal(object));
-                Some(FactChange::Broken(object.clone(), Refusal::Malformed { reason }))
+                let refusal = Refusal::Malformed { reason };
+                news.facts.extend([FactChange::gone(object), FactChange::Broken(object.clone(), refusal)]);
             }
-            Ok(Value::Zone(mut zone)) => {
-                if zone.gateway.is_none() {
-                    let service = Key::new(Resource::Service, Some(&self.namespace), GATEWAY_SERVICE);
-                    zone.gateway = self.front_door(&service);
-                    named.insert(service);
+            Ok(mut manifest) => {
+                match &mut manifest.value {
+                    Value::Zone(zone) => {
+                        if zone.gateway.is_none() {
+                            let service = Key::new(Resource::Service, Some(&self.namespace), GATEWAY_SERVICE);
+                            zone.gateway = self.front_door(&service);
+                            named.insert(service);
+                        }
+                        number = manifest::hub::number(&value);
+                    }
+                    Value::Cluster(cluster) => {
+                        if let Upstream::Service { namespace, name, port } = &cluster.api_server {
+                            let service = Key::new(Resource::Service, Some(namespace.as_str()), name.as_str());
+                            let endpoints = self.endpoints(&service, *port);
+                            named.insert(service);
+                            cluster.resolve(endpoints);
+                        }
+                        if self.roles.controller {
+                            news.wishes.push(self.wish(&cluster.name, &value, &mut named));
+                        }
+                    }
+                    Value::Tenant(_) | Value::Records(_) | Value::Other => {}
                 }
-                let number = manifest::hub::number(&value);
-                news.facts.push(FactChange::Zone(object.name.clone(), Some(Fact { since, generation, value: zone })));
-                number.map(|number| FactChange::Number(object.name.clone(), Some(number)))
+                news.facts.push(manifest.into_fact(since, generation));
             }
-            Ok(Value::Tenant(tenant)) => {
-                Some(FactChange::Tenant(object.name.clone(), Some(Fact { since, generation, value: tenant })))
-            }
-            Ok(Value::Cluster(mut cluster)) => {
-                if let Upstream::Service { namespace, name, port } = &cluster.api_server {
-                    let service = Key::new(Resource::Service, Some(namespace.as_str()), name.as_str());
-                    let endpoints = self.endpoints(&service, *port);
-                    named.insert(service);
-                    cluster.resolve(endpoints);
-                }
-                if self.roles.controller {
-                    news.wishes.push(self.wish(&cluster.name, &value, &mut named));
-                }
-                Some(FactChange::Cluster(cluster.name.clone(), Some(Fact { since, generation, value: *cluster })))
-            }
-            Ok(Value::Other) => Some(FactChange::Other(object.clone(), true)),
-        };
-        news.facts.extend(change);
+        }
+        news.facts.extend(number.map(|number| FactChange::Number(object.name.clone(), Some(number))));
         self.remember_names(key, named);
     }
 
@@ -426,15 +426,6 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
 
 fn cluster_name(object: &ObjectRef) -> Option<ClusterName> {
     object.name.as_str().parse().ok()
-}
-
-fn removal(object: &ObjectRef) -> Option<FactChange> {
-    Some(match object.kind {
-        Kind::Zone => FactChange::Zone(object.name.clone(), None),
-        Kind::Tenant => FactChange::Tenant(object.name.clone(), None),
-        Kind::Cluster => FactChange::Cluster(cluster_name(object)?, None),
-        _ => FactChange::Other(object.clone(), false),
-    })
 }
 
 /// Who was first: the creation, then the UID.

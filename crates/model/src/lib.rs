@@ -11,6 +11,7 @@ pub mod identity;
 pub mod name;
 pub mod network;
 pub mod plan;
+pub mod policy;
 pub mod proof;
 pub mod reach;
 pub mod record;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::identity::Kind;
-use model::{Fact, FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
+use model::{FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 
 use super::wanted::{Write, wanted};
@@ -111,23 +111,13 @@ impl Both {
 }
 
 fn change(text: &str) -> FactChange {
-    let manifest = read(text);
-    match manifest.value {
-        manifest::Value::Zone(zone) => FactChange::Zone(zone.name.clone(), Some(fact(zone))),
-        manifest::Value::Tenant(tenant) => FactChange::Tenant(tenant.name.clone(), Some(fact(tenant))),
-        manifest::Value::Cluster(cluster) => FactChange::Cluster(cluster.name.clone(), Some(fact(*cluster))),
-        manifest::Value::Other => FactChange::Other(manifest.object, true),
-    }
+    read(text).into_fact(Since::default(), None)
 }
 
 fn read(text: &str) -> manifest::Manifest {
     let json = manifest::document::to_json(text).unwrap();
     let kind = Kind::find(json["kind"].as_str().unwrap()).unwrap();
     manifest::hub::read(kind, json, &mut manifest::nothing_named).unwrap()
-}
-
-fn fact<T>(value: T) -> Fact<T> {
-    Fact::new(Since::default(), value)
 }
 
 fn in_words(write: &Write) -> String {

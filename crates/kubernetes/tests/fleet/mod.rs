@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kubernetes::apply::{self, Actual, Dirty, Metrics, OwnStatus, PUBLISH_NAMESPACE, Sides};
 use kubernetes::lease;
 use model::identity::Kind;
-use model::{Fact, FactChange, ObjectRef, Planner, Since, Timestamp};
+use model::{FactChange, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 use testbed::ApiServer;
 use tokio::task::JoinHandle;
@@ -267,12 +267,7 @@ fn change(text: &str) -> FactChange {
     let json = manifest::document::to_json(text).unwrap();
     let kind = Kind::find(json["kind"].as_str().unwrap()).unwrap();
     let manifest = manifest::hub::read(kind, json, &mut manifest::nothing_named).unwrap();
-    match manifest.value {
-        manifest::Value::Zone(zone) => FactChange::Zone(zone.name.clone(), Some(fact(zone))),
-        manifest::Value::Tenant(tenant) => FactChange::Tenant(tenant.name.clone(), Some(fact(tenant))),
-        manifest::Value::Cluster(cluster) => FactChange::Cluster(cluster.name.clone(), Some(fact(*cluster))),
-        manifest::Value::Other => FactChange::Other(manifest.object, true),
-    }
+    manifest.into_fact(Since::default(), None)
 }
 
 /// Tells what the hub has, from now on; returns when everything has been told once.
@@ -338,10 +333,6 @@ fn is_published(kind: Kind, object: &DynamicObject) -> bool {
 fn reference(kind: Kind, object: &DynamicObject) -> ObjectRef {
     let namespace = object.metadata.namespace.as_ref().map(|namespace| namespace.parse().unwrap());
     ObjectRef { kind, namespace, name: object.metadata.name.as_ref().unwrap().parse().unwrap() }
-}
-
-fn fact<T>(value: T) -> Fact<T> {
-    Fact::new(Since::at(Timestamp::default()), value)
 }
 
 fn now() -> Timestamp {
