@@ -191,12 +191,12 @@ impl Server {
             // Their listeners are the other's now, which answers for both.
             self.stop_http.cancel();
         }
-        // Before anything else: another controller can take over while connections end here.
+        // Not ready at once, so that nobody sends new work here while the rest of it ends.
+        self.state.set_ready(false);
+        // Before any connection: another controller can take over while they end here.
         if let Some(leading) = self.leading {
             leading.stop().await;
         }
-        // Not ready at once, so that nobody sends new work here while the rest of it ends.
-        self.state.set_ready(false);
         let (doors, drain) = (self.doors, self.drain);
         let drained = tokio::task::spawn_blocking(move || doors.drain(drain));
         tokio::select! {
