@@ -30,8 +30,8 @@ struct Options {
     /// Changes of a node, with each fleet
     #[arg(long, default_value_t = 200)]
     changes: u32,
-    /// Seconds of rest that are measured
-    #[arg(long, default_value_t = 60)]
+    /// Seconds of rest that are measured; by default as long as the longest watch and more, so that each begins anew once
+    #[arg(long, default_value_t = 320)]
     rest: u64,
 }
 
