@@ -353,8 +353,11 @@ impl Index {
     /// How the tenant cluster is to be followed, if at all.
     fn wish(&self, cluster: &ClusterName, object: &serde_json::Value, named: &mut BTreeSet<Key>) -> Wish {
         let secret = &object["spec"]["access"]["kubeconfig"]["secret"];
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
+        let last = Last::from(&ClusterStatus::deserialize(&object["status"]).unwrap_or_default());
         let (Some(namespace), Some(name)) = (secret["namespace"].as_str(), secret["name"].as_str()) else {
-            return Wish::Leave(cluster.clone());
+            let nothing_said = last == Last::default();
+            return if nothing_said { Wish::Leave(cluster.clone()) } else { Wish::Clear(cluster.clone(), uid) };
         };
         let key = Key::new(Resource::Secret, Some(namespace), name);
         let found = self.secret(&key).and_then(kubeconfig);
@@ -368,9 +371,6 @@ impl Index {
             }
         };
         let secret = SecretKey { namespace: namespace.to_owned(), name: name.to_owned(), key: entry };
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
-        let status = ClusterStatus::deserialize(&object["status"]).unwrap_or_default();
-        let last = Last::from(&status);
         Wish::Follow(cluster.clone(), Arc::new(Subject { access: Access { uid, secret, kubeconfig }, last }))
     }
 
