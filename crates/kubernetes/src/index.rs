@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use manifest::Value;
-use manifest::named::{Missing, Source};
-use manifest::status::{ClusterStatus, NodeStatus};
+use manifest::named::{Missing, Source, secret_value};
+use manifest::status::ClusterStatus;
 use model::identity::Kind;
 use model::resource::{FrontDoor, Upstream};
 use model::{ClusterName, FactChange, ObjectRef, Refusal, Since, Timestamp};
@@ -19,7 +20,7 @@ use serde::Deserialize;
 
 use crate::kubeconfig::SecretKey;
 use crate::resource::{Resource, Roles, Watched};
-use crate::seen::{Key, REACHABLE, Seen, SlimService, SlimSlice, creation};
+use crate::seen::{Key, Seen, SlimService, SlimSlice, creation};
 use crate::tenants::{Access, Last, Subject, Wish};
 
 /// How long objects stay that an empty list lacks. A hub that lost its storage, or whose API server answers before it
@@ -29,8 +30,6 @@ const DOUBT: Duration = Duration::from_hours(1);
 const GATEWAY_SERVICE: &str = "fleetgate-gateway";
 /// What a kubeconfig is called in Secrets: ours, and Cluster API's. Else the only key there is.
 const KUBECONFIG_KEYS: [&str; 2] = ["kubeconfig", "value"];
-/// What a proof key is called in Secrets; else the only key there is.
-const PROOF_KEYS: [&str; 1] = ["key"];
 
 pub(crate) struct Index {
     roles: Roles,
@@ -268,7 +267,8 @@ impl Index {
             Source::Secret { namespace, name } => {
                 let key = Key::new(Resource::Secret, Some(namespace.as_str()), name.as_str());
                 named.insert(key.clone());
-                self.secret(&key, &PROOF_KEYS).map(|(_, octets)| Arc::new(octets)).map_err(Missing)
+                let secret = self.secret(&key).map_err(Missing)?;
+                secret_value(&secret).map(|octets| Arc::new(octets.to_vec()))
             }
             Source::ConfigMap { namespace, name, key: entry } => {
                 let key = Key::new(Resource::ConfigMap, Some(namespace.as_str()), name.as_str());
@@ -278,21 +278,8 @@ impl Index {
         }
     }
 
-    /// One of these keys of a Secret, or the only one that it has, and what stands there.
-    fn secret(&self, key: &Key, wanted: &[&str]) -> Result<(String, Vec<u8>), String> {
-        #[derive(Deserialize)]
-        struct Slim {
-            data: Option<BTreeMap<String, ByteString>>,
-        }
-        let text = self.text(key)?;
-        let data = parsed::<Slim>(text).and_then(|slim| slim.data).unwrap_or_default();
-        let found = wanted.iter().find(|wanted| data.contains_key(**wanted)).map(|wanted| (*wanted).to_owned());
-        let only = || data.keys().next().filter(|_| data.len() == 1).cloned();
-        let Some(entry) = found.or_else(only) else {
-            return Err(format!("it has no key {:?}", wanted[0]));
-        };
-        let octets = data[&entry].0.clone();
-        Ok((entry, octets))
+    fn secret(&self, key: &Key) -> Result<Secret, String> {
+        parsed(self.text(key)?).ok_or_else(|| "it cannot be read".to_owned())
     }
 
     fn config_map(&self, key: &Key, entry: &str) -> Result<Vec<u8>, String> {
@@ -366,11 +353,14 @@ impl Index {
     /// How the tenant cluster is to be followed, if at all.
     fn wish(&self, cluster: &ClusterName, object: &serde_json::Value, named: &mut BTreeSet<Key>) -> Wish {
         let secret = &object["spec"]["access"]["kubeconfig"]["secret"];
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
+        let last = Last::from(&ClusterStatus::deserialize(&object["status"]).unwrap_or_default());
         let (Some(namespace), Some(name)) = (secret["namespace"].as_str(), secret["name"].as_str()) else {
-            return Wish::Leave(cluster.clone());
+            let nothing_said = last == Last::default();
+            return if nothing_said { Wish::Leave(cluster.clone()) } else { Wish::Clear(cluster.clone(), uid) };
         };
         let key = Key::new(Resource::Secret, Some(namespace), name);
-        let found = self.secret(&key, &KUBECONFIG_KEYS);
+        let found = self.secret(&key).and_then(kubeconfig);
         named.insert(key);
         let (entry, kubeconfig) = match found {
             Ok((entry, octets)) => (entry, Ok(Arc::from(octets))),
@@ -381,10 +371,6 @@ impl Index {
             }
         };
         let secret = SecretKey { namespace: namespace.to_owned(), name: name.to_owned(), key: entry };
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
-        let status = ClusterStatus::deserialize(&object["status"]).unwrap_or_default();
-        let reachable = status.conditions.into_iter().find(|condition| condition.type_ == REACHABLE);
-        let last = Last { nodes: status.nodes.0.into_iter().map(NodeStatus::into_model).collect(), reachable };
         Wish::Follow(cluster.clone(), Arc::new(Subject { access: Access { uid, secret, kubeconfig }, last }))
     }
 
@@ -409,6 +395,15 @@ impl Index {
         }
         named
     }
+}
+
+/// The kubeconfig in a Secret, and the key that it stands under.
+fn kubeconfig(secret: Secret) -> Result<(String, Vec<u8>), String> {
+    let mut data = secret.data.unwrap_or_default();
+    let found = KUBECONFIG_KEYS.into_iter().find_map(|wanted| data.remove_entry(wanted));
+    let only = if data.len() == 1 { data.pop_first() } else { None };
+    let (entry, octets) = found.or(only).ok_or_else(|| format!("it has no key {:?}", KUBECONFIG_KEYS[0]))?;
+    Ok((entry, octets.0))
 }
 
 /// The Service whose endpoints a slice holds.

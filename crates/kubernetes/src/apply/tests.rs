@@ -240,6 +240,33 @@ fn a_date_changes_with_its_condition_alone() {
     assert_eq!(old, ["Accepted", "DoorOpen", "Published"]);
 }
 
+/// Each row: the zone's number on the hub, beside the planned one, and whether that is written.
+#[test]
+fn a_number_is_given_only_after_the_last_one() {
+    let both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    let zone = ObjectRef::cluster_scoped(Kind::Zone, "main".parse().unwrap());
+    let planned = both.hub.read().object(&zone).unwrap().status.as_ref().unwrap().to_json();
+    let (serial, digest) = (planned["serial"].as_u64().unwrap(), planned["digest"].as_str().unwrap());
+    let other = "0".repeat(32);
+    for (last, of, written) in [
+        (serial, digest, false),
+        (serial - 1, other.as_str(), true),
+        (serial - 1, digest, true),
+        // The plan has not heard of these yet.
+        (serial, &other, false),
+        (serial + 1, &other, false),
+        (serial + 1, digest, false),
+        // The plan never will.
+        (serial, "what somebody wrote", true),
+    ] {
+        let mut status = planned.clone();
+        (status["serial"], status["digest"]) = (last.into(), of.into());
+        both.set_status(&zone, &status);
+        assert_eq!(!both.wanted(&zone).is_empty(), written, "{last} of {of}, beside {serial} of {digest}");
+    }
+}
+
 #[test]
 fn nothing_is_deleted_before_the_plan_has_come_to_it() {
     let withdrawal = ["withdraw c1 (endpoint)"];
