@@ -13,6 +13,7 @@ pub mod identity;
 pub mod name;
 pub mod network;
 pub mod plan;
+pub mod policy;
 pub mod pool;
 pub mod proof;
 pub mod reach;

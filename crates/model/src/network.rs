@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::reach;
+
 /// A range of addresses in CIDR form whose host bits are zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr(IpNet);
@@ -51,6 +53,12 @@ impl Cidr {
     pub fn subnets(&self, prefix_len: u8) -> impl Iterator<Item = Self> + use<> {
         let prefix_len = prefix_len.max(self.0.prefix_len());
         self.0.subnets(prefix_len).into_iter().flatten().map(Self)
+    }
+
+    /// Whether all of it is private: private ranges are whole prefixes, so that its ends say so.
+    pub fn is_private(&self) -> bool {
+        let private = [self.0.network(), self.0.broadcast()].map(reach::is_private);
+        private == [true, true] && self.0.prefix_len() >= if self.0.network().is_ipv4() { 8 } else { 7 }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
+use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
@@ -27,6 +28,9 @@ pub struct Snapshot {
     pub(crate) clusters: HashTrieMapSync<ClusterName, Arc<ClusterPart>>,
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
+    /// What tenants have published by claims of their own.
+    pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
+    pub(crate) ground: Ground,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
     /// How many of them say no.
     pub(crate) refused: usize,
@@ -59,6 +63,28 @@ impl Snapshot {
 
     pub fn cluster(&self, name: &ClusterName) -> Option<&Arc<ClusterPart>> {
         self.clusters.get(name)
+    }
+
+    /// The name that a tenant has by a claim of its own.
+    pub fn tenant_name(&self, name: &DnsName) -> Option<&Arc<TenantName>> {
+        self.names.get(name)
+    }
+
+    /// Who owns what: for doors that are asked for something.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// What would become of a claim now, as far as can be told without taking it in: by itself, and beside what others
+    /// have. How much the applicant may have is found out when it comes.
+    pub fn judge(&self, applicant: &Applicant, claim: &RecordClaim) -> Result<(), Refused> {
+        policy::judge(&self.ground, applicant, claim)?;
+        match self.names.get(&claim.name) {
+            Some(held) if held.tenant != applicant.tenant => {
+                Err(Refused::at_name(Refusal::NameHeld { name: claim.name.clone(), holder: None }))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn status(&self, object: &ObjectRef) -> Option<&Arc<Status>> {
@@ -128,8 +154,30 @@ pub struct ClusterPart {
     pub hand_out: bool,
     /// The API server's route is the first. None while the door is closed.
     pub routes: Vec<(DnsName, Arc<Route>)>,
+    /// What it holds for its tenant and for its control plane.
+    pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+}
+
+/// A name that a tenant claimed and has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantName {
+    pub tenant: ObjectName,
+    /// The apex of the zone that it stands in.
+    pub apex: DnsName,
+    /// Whether we answer for it.
+    pub authoritative: bool,
+    /// Whether it is handed to others.
+    pub hand_out: bool,
+    pub records: NameRecords,
+}
+
+impl TenantName {
+    /// What we answer with.
+    pub(crate) fn answered(&self) -> &[NameRecords] {
+        if self.authoritative { std::slice::from_ref(&self.records) } else { &[] }
+    }
 }
 
 impl ClusterPart {
@@ -257,6 +305,28 @@ pub enum Detail {
         /// While no node is ready.
         kept: Option<KeptSet>,
     },
+    /// Of a `DNSEndpoint`: what became of each of its endpoints, in their order.
+    Records {
+        parts: Vec<PartStatus>,
+    },
+}
+
+/// What became of one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartStatus {
+    /// Name and type as they were written.
+    pub part: Arc<str>,
+    /// Since when it has been asked for.
+    pub since: Timestamp,
+    pub outcome: Result<PublishedSet, Refused>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedSet {
+    pub name: DnsName,
+    pub set: RecordSet,
+    /// Whether it is handed to others.
+    pub hand_out: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

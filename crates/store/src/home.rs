@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
 use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
-use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
+use model::{FactChange, ObjectRef, Since, Timestamp};
 
 use crate::database::{Database, DatabaseError, Record};
 use crate::folder::{self, Stamp};
@@ -591,26 +591,10 @@ struct Changes {
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
-    use model::identity::Kind;
-    let since = |moment| Since::at(moment);
-    match (object.kind, value) {
-        (Kind::Zone, None) => FactChange::Zone(object.name.clone(), None),
-        (Kind::Tenant, None) => FactChange::Tenant(object.name.clone(), None),
-        (Kind::Cluster, None) => FactChange::Cluster(cluster_name(object), None),
-        (_, None) => FactChange::Other(object.clone(), false),
-        (_, Some((at, Value::Zone(value)))) => FactChange::Zone(object.name.clone(), Some(Fact::new(since(at), value))),
-        (_, Some((at, Value::Tenant(value)))) => {
-            FactChange::Tenant(object.name.clone(), Some(Fact::new(since(at), value)))
-        }
-        (_, Some((at, Value::Cluster(value)))) => {
-            FactChange::Cluster(value.name.clone(), Some(Fact::new(since(at), *value)))
-        }
-        (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
+    match value {
+        Some((since, value)) => Manifest { object: object.clone(), value }.into_fact(Since::at(since), None),
+        None => FactChange::gone(object),
     }
-}
-
-fn cluster_name(object: &ObjectRef) -> model::ClusterName {
-    object.name.as_str().parse().expect("only documents with a valid cluster name become Cluster objects")
 }
 
 /// Whether the folder can be listed.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
 mod bad_input;
+mod disk;
 mod external_dns;
 mod fixture;
 mod leaders;
