@@ -67,6 +67,11 @@ pub struct ClaimId {
 }
 
 impl ClaimId {
+    /// `None` for what has no namespace.
+    pub fn of(object: &ObjectRef) -> Option<Self> {
+        Some(Self { namespace: object.namespace.clone()?, name: object.name.clone() })
+    }
+
     pub fn to_object(&self) -> ObjectRef {
         let (namespace, name) = (Some(self.namespace.clone()), self.name.clone());
         ObjectRef { kind: Kind::AddressClaim, namespace, name }

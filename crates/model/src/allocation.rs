@@ -57,6 +57,7 @@ struct PoolState {
 #[derive(Debug)]
 struct ClaimState {
     since: Since,
+    generation: Option<i64>,
     claim: AddressClaim,
     outcome: Option<Outcome>,
     waits_for: Option<Lack>,
@@ -97,6 +98,13 @@ pub enum Rights {
     Any,
 }
 
+/// What a claim is judged by.
+struct Terms<'a> {
+    now: Timestamp,
+    rights: &'a dyn Fn(&ClaimId, &AddressClaim) -> Rights,
+    remembered: &'a dyn Fn(IpAddr) -> Duration,
+}
+
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -130,6 +138,8 @@ pub struct News {
     pub pools: BTreeSet<ObjectName>,
     /// Addresses of which the home is to have something else written down, or has.
     pub addresses: BTreeSet<IpAddr>,
+    /// Whether pools have other ranges or settings.
+    pub ranges: bool,
 }
 
 /// How much of a pool is given.
@@ -170,10 +180,10 @@ impl Book {
             drop_from(&mut self.claims_of_namespace, &id.namespace, id);
         }
         let since = fact.as_ref().map(|fact| fact.since.clone()).unwrap_or_default();
-        if let Some(Fact { since, value: claim, .. }) = fact {
+        if let Some(Fact { since, generation, value: claim }) = fact {
             self.claims_of_pool.entry(claim.pool.clone()).or_default().insert(id.clone());
             self.claims_of_namespace.entry(id.namespace.clone()).or_default().insert(id.clone());
-            self.claims.insert(id.clone(), ClaimState { since, claim, outcome: None, waits_for: None });
+            self.claims.insert(id.clone(), ClaimState { since, generation, claim, outcome: None, waits_for: None });
         }
         self.news.claims.insert(id.clone());
         self.queue.insert((since, id.clone()));
@@ -220,15 +230,23 @@ impl Book {
     }
 
     /// Judges whoever has to be, the most senior first, and then those who wait for what became free.
-    pub fn settle(&mut self, now: Timestamp, rights: impl Fn(&ClaimId, &AddressClaim) -> Rights) -> News {
+    ///
+    /// `remembered` says how long others may remember that names led to an address.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        rights: &dyn Fn(&ClaimId, &AddressClaim) -> Rights,
+        remembered: &dyn Fn(IpAddr) -> Duration,
+    ) -> News {
         self.expire(now);
+        let terms = Terms { now, rights, remembered };
         loop {
             while let Some((_, id)) = self.queue.pop_first() {
-                self.judge(&id, now, &rights);
+                self.judge(&id, &terms);
             }
             let Some(lack) = self.freed.pop_first() else { break };
             let Some((_, first)) = self.lines.get(&lack).and_then(BTreeSet::first).cloned() else { continue };
-            self.judge(&first, now, &rights);
+            self.judge(&first, &terms);
             let still_waits = self.claims.get(&first).is_some_and(|state| state.waits_for.as_ref() == Some(&lack));
             if !still_waits {
                 self.freed.insert(lack);
@@ -242,8 +260,12 @@ impl Book {
         self.expiries.first().map(|(at, _)| *at)
     }
 
-    pub fn claim(&self, id: &ClaimId) -> Option<&AddressClaim> {
-        self.claims.get(id).map(|state| &state.claim)
+    pub fn claim(&self, id: &ClaimId) -> Option<(&AddressClaim, Option<i64>)> {
+        self.claims.get(id).map(|state| (&state.claim, state.generation))
+    }
+
+    pub fn claims_of(&self, namespace: &ObjectName) -> impl Iterator<Item = &ClaimId> {
+        self.claims_of_namespace.get(namespace).into_iter().flatten()
     }
 
     pub fn outcome(&self, id: &ClaimId) -> Option<&Outcome> {
@@ -255,9 +277,16 @@ impl Book {
         self.entries.get(&address)?.wanted.as_ref()
     }
 
-    /// Everything that the home is to have written down.
-    pub fn all_wanted(&self) -> impl Iterator<Item = (IpAddr, &Allocation)> {
-        self.entries.iter().filter_map(|(address, entry)| Some((*address, entry.wanted.as_ref()?)))
+    /// What the home is to write down of an address; `None` where it has.
+    #[allow(clippy::option_option)] // Inside it is what is written down, which may be nothing.
+    pub fn unwritten(&self, address: IpAddr) -> Option<Option<&Allocation>> {
+        let entry = self.entries.get(&address).filter(|entry| entry.actual != entry.wanted)?;
+        Some(entry.wanted.as_ref())
+    }
+
+    /// All addresses that anything is known of.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.entries.keys().copied()
     }
 
     /// Whose an address is, by the home's word.
@@ -270,6 +299,17 @@ impl Book {
     pub fn pool_at(&self, address: IpAddr) -> Option<(&AddressPool, &Cidr)> {
         let (range, pool) = range_at(&self.ranges, address)?;
         Some((&self.pools.get(pool)?.fact.value, range))
+    }
+
+    /// The accepted pools.
+    pub fn pools(&self) -> impl Iterator<Item = (&ObjectName, &AddressPool)> {
+        let accepted = self.pools.iter().filter(|(_, state)| state.refusal.is_none());
+        accepted.map(|(name, state)| (name, &state.fact.value))
+    }
+
+    /// The ranges of the accepted pools.
+    pub fn ranges(&self) -> impl Iterator<Item = Cidr> {
+        self.ranges.values().map(|(range, _)| *range)
     }
 
     pub fn pool(&self, name: &ObjectName) -> Option<(&Fact<AddressPool>, Option<&Overlap>)> {
@@ -295,7 +335,7 @@ impl Book {
         self.ranges.clear();
         let mut touched = BTreeSet::from([changed.clone()]);
         for name in names {
-            let ranges = outermost(&self.pools[&name].fact.value.ranges);
+            let ranges = Cidr::outermost(&self.pools[&name].fact.value.ranges);
             let refusal = ranges.iter().find_map(|range| self.overlap(range));
             let state = self.pools.get_mut(&name).expect("the names are those of the pools");
             if refusal.is_none() {
@@ -313,6 +353,7 @@ impl Book {
             }
         }
         self.news.pools.append(&mut touched);
+        self.news.ranges = true;
     }
 
     /// The accepted pool that has some of the range already: the one that the range lies in, or one that lies in it.
@@ -329,7 +370,7 @@ impl Book {
         let ranges: &[Cidr] = if state.refusal.is_some() { &[] } else { &state.fact.value.ranges };
         let mut pool = Pool::new(ranges);
         let mut resting = 0;
-        for range in outermost(ranges) {
+        for range in Cidr::outermost(ranges) {
             for (address, entry) in self.entries.range(range.network()..=range.last()) {
                 if pool.take(*address) {
                     resting += usize::from(entry.rests());
@@ -350,9 +391,9 @@ impl Book {
         }
     }
 
-    fn judge(&mut self, id: &ClaimId, now: Timestamp, rights: &impl Fn(&ClaimId, &AddressClaim) -> Rights) {
+    fn judge(&mut self, id: &ClaimId, terms: &Terms<'_>) {
         let Some(state) = self.claims.get_mut(id) else {
-            self.release(id, None, now);
+            self.release(id, None, terms);
             return;
         };
         let place = (state.since.clone(), id.clone());
@@ -360,8 +401,8 @@ impl Book {
         let (since, claim) = (state.since.clone(), state.claim.clone());
 
         let held = self.held(id, &claim);
-        self.release(id, held, now);
-        let found = held.map_or_else(|| self.find(id, &claim, rights(id, &claim)), Ok);
+        self.release(id, held, terms);
+        let found = held.map_or_else(|| self.find(id, &claim, (terms.rights)(id, &claim)), Ok);
         let (outcome, lack) = match found {
             Ok(address) => {
                 let entry = self.entries.get(&address).cloned().unwrap_or_default();
@@ -392,27 +433,30 @@ impl Book {
 
     /// Finds an address for a claim that has none, or says why there is none and what it could wait for.
     fn find(&self, id: &ClaimId, claim: &AddressClaim, rights: Rights) -> Result<IpAddr, (No, Option<Lack>)> {
-        let used = self.used.get(&id.namespace).copied().unwrap_or(0);
-        match rights {
-            Rights::No => return Err((No::NoRights, None)),
-            Rights::UpTo(most) if used >= most => {
-                return Err((No::Quota(most), Some(Lack::Quota(id.namespace.clone()))));
-            }
-            Rights::UpTo(_) | Rights::Any => {}
-        }
-        if let Some((own, _)) = self.fitting(id, claim).next() {
-            return Ok(own);
+        if rights == Rights::No {
+            return Err((No::NoRights, None));
         }
         let state = self.pools.get(&claim.pool).ok_or((No::UnknownPool, None))?;
         if state.refusal.is_some() {
             return Err((No::RefusedPool, None));
+        }
+        if let Some(address) = claim.address.filter(|address| !state.pool.has(*address)) {
+            return Err((No::NotInPool(address), None));
+        }
+        let used = self.used.get(&id.namespace).copied().unwrap_or(0);
+        if let Rights::UpTo(most) = rights
+            && used >= most
+        {
+            return Err((No::Quota(most), Some(Lack::Quota(id.namespace.clone()))));
+        }
+        if let Some((own, _)) = self.fitting(id, claim).next() {
+            return Ok(own);
         }
         match claim.address {
             None => {
                 let lack = || Lack::Any(claim.pool.clone(), claim.family);
                 state.pool.next(claim.family).ok_or_else(|| (No::Exhausted(claim.family), Some(lack())))
             }
-            Some(address) if !state.pool.has(address) => Err((No::NotInPool(address), None)),
             Some(address) if state.pool.is_free(address) => Ok(address),
             Some(address) => {
                 let until = self.wanted(address).and_then(|wanted| wanted.released_until);
@@ -443,7 +487,7 @@ impl Book {
     }
 
     /// Has all addresses of a claim rest but the one that it keeps. What was never written down is forgotten at once.
-    fn release(&mut self, id: &ClaimId, kept: Option<IpAddr>, now: Timestamp) {
+    fn release(&mut self, id: &ClaimId, kept: Option<IpAddr>, terms: &Terms<'_>) {
         let held = self.entries_of_claim.get(id).cloned().unwrap_or_default();
         for address in held.into_iter().filter(|address| Some(*address) != kept) {
             let Some(entry) = self.entries.get(&address).cloned().filter(|entry| !entry.rests()) else { continue };
@@ -451,7 +495,8 @@ impl Book {
                 None => None,
                 Some(actual) if actual.rests() => Some(actual.clone()),
                 Some(actual) => {
-                    let until = now.saturating_add(self.quarantine(actual));
+                    let rest = self.quarantine(actual).max((terms.remembered)(address));
+                    let until = terms.now.saturating_add(rest);
                     Some(Allocation { released_until: Some(until), ..actual.clone() })
                 }
             };
@@ -536,15 +581,6 @@ impl Entry {
 /// Tells a claim from a later one of the same name: the UID where there is one, else the moment.
 fn uid_of(since: &Since) -> Arc<str> {
     since.tie.clone().unwrap_or_else(|| since.moment.0.to_string().into())
-}
-
-/// The ranges without those that lie in another of them.
-fn outermost(ranges: &[Cidr]) -> Vec<Cidr> {
-    let mut sorted = ranges.to_vec();
-    // The larger first where two begin at the same address.
-    sorted.sort_by_key(|range| (range.network(), range.prefix_len()));
-    sorted.dedup_by(|inner, outer| outer.covers(inner));
-    sorted
 }
 
 fn range_at(ranges: &BTreeMap<IpAddr, (Cidr, ObjectName)>, address: IpAddr) -> Option<&(Cidr, ObjectName)> {

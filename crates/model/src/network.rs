@@ -31,9 +31,13 @@ impl Cidr {
         self.0.contains(&other.0)
     }
 
-    /// Ranges either lie in one another or have nothing in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.covers(other) || other.covers(self)
+    /// The ranges without those that lie in another of them, in the order of their addresses.
+    pub fn outermost(ranges: &[Self]) -> Vec<Self> {
+        let mut sorted = ranges.to_vec();
+        // The larger first where two begin at the same address.
+        sorted.sort_by_key(|range| (range.network(), range.prefix_len()));
+        sorted.dedup_by(|inner, outer| outer.covers(inner));
+        sorted
     }
 
     /// The first address.

@@ -4,6 +4,7 @@
 //! its tenant or any zone changed, or when somebody more senior took or freed something that it claims. The outcome
 //! depends on the facts alone, never on the order in which they came; seniority decides every clash.
 
+mod addresses;
 mod cluster;
 mod ledger;
 mod quarantine;
@@ -14,8 +15,10 @@ mod tests;
 mod zone;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::address::Allocation;
 use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Number, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
@@ -26,6 +29,7 @@ use crate::resource::{Cluster, Tenant, Zone};
 use crate::serial::SerialFloor;
 use crate::snapshot::{Changes, Detail, KeptSet, Snapshot, Status};
 
+use addresses::Addresses;
 use cluster::Draft;
 use ledger::Ledger;
 use records::Records;
@@ -46,11 +50,13 @@ pub struct Planner {
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
     records: Records,
+    addresses: Addresses,
     /// Who owns what, for the policy.
     ground: Ground,
     ledger: Ledger,
     /// What a hub said of zones that are not accepted yet.
     numbers: BTreeMap<ObjectName, Number>,
+    reverse_numbers: BTreeMap<DnsName, Number>,
     /// What an earlier process kept of clusters that this one has not come to yet.
     kept: HashMap<ClusterName, KeptSet>,
     snapshot: Arc<Snapshot>,
@@ -77,6 +83,9 @@ pub struct Planned {
     /// To be written down soon, so that a restart does not withdraw them: the last addresses of clusters that have no ready
     /// node any more, and `None` where that is over.
     pub kept: Vec<(ClusterName, Option<KeptSet>)>,
+    /// To be written down, and told as a fact once it is: what is to be known of these addresses, nothing where they are
+    /// free again. On a hub the leader does so, by what the snapshot has of them.
+    pub addresses: Vec<(IpAddr, Option<Allocation>)>,
     /// What a hub says anew of the content of these domains, also where that is as it was.
     pub numbers: Vec<(DnsName, Number)>,
     /// When to plan again even if no fact changes.
@@ -124,6 +133,7 @@ impl Planner {
             self.domains = zone::settle(&self.zones, &self.domains, &self.ledger, &mut step);
             other_ground |= self.ground.set_zones(self.domains.ground(&self.zones), self.domains.reserved());
             touched.records.all = true;
+            self.addresses.touch_zones();
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
@@ -141,7 +151,10 @@ impl Planner {
         }
 
         other_ground |= self.hold_anew(&step, &mut touched.records);
+        let (addresses, other_owners) = self.settle_addresses(&mut touched.records, now);
+        other_ground |= other_owners;
         self.records.settle(touched.records, &self.ground, &mut step);
+        self.addresses.tell(&owner_of(&self.clusters), &self.ground, &self.records, &self.ledger, &mut step);
 
         let numbers = self.take_over_numbers(&mut step);
         for (name, _) in self.kept.extract_if(|_, kept| kept.until <= now) {
@@ -153,8 +166,17 @@ impl Planner {
         self.snapshot = Arc::clone(&snapshot);
         let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
         let withdrawal = self.withdrawals.first().map(|(at, _)| *at);
-        let wake = [withdrawal, self.records.wake()].into_iter().flatten().min();
-        Planned { snapshot, changes, reserve, kept, numbers, wake }
+        let wake = [withdrawal, self.records.wake(), self.addresses.wake()].into_iter().flatten().min();
+        Planned { snapshot, changes, reserve, kept, addresses, numbers, wake }
+    }
+
+    fn settle_addresses(
+        &mut self,
+        touched: &mut records::Touched,
+        now: Timestamp,
+    ) -> (Vec<(IpAddr, Option<Allocation>)>, bool) {
+        let owner_of = owner_of(&self.clusters);
+        self.addresses.settle(&owner_of, &mut self.ground, &self.records, touched, now)
     }
 
     /// Tells the policy what a tenant may do now.
@@ -164,6 +186,13 @@ impl Planner {
         let before = rights(self.ground.tenant(name).map(AsRef::as_ref));
         let changed = before != rights(fact.map(|fact| &fact.value));
         self.records.touch_tenant(name, changed, touched);
+        let namespaces = [self.ground.tenant(name).map(AsRef::as_ref), fact.map(|fact| &fact.value)];
+        for tenant in namespaces.into_iter().flatten() {
+            self.addresses.touch_namespace(&tenant.namespace);
+            if changed {
+                tenant.domains.iter().for_each(|domain| self.addresses.touch_suffix(domain));
+            }
+        }
         self.ground.set_tenant(name, fact.map(|fact| (&fact.since, &fact.value)))
     }
 
@@ -178,6 +207,10 @@ impl Planner {
         }
         for (before, after) in &holdings {
             self.records.touch_cluster(before.as_deref(), after.as_deref(), touched);
+            for holding in [before, after].into_iter().flatten() {
+                self.addresses.touch_cluster(&holding.cluster);
+                self.addresses.touch_suffix(&holding.subtree);
+            }
         }
         !holdings.is_empty()
     }
@@ -226,6 +259,16 @@ impl Planner {
                     self.broken.remove(&object);
                     self.records.enter(&object, fact, &mut touched.records);
                 }
+                FactChange::AddressPool(name, fact) => {
+                    self.broken.remove(&ObjectRef::cluster_scoped(Kind::AddressPool, name.clone()));
+                    self.addresses.enter_pool(&name, fact);
+                }
+                FactChange::AddressClaim(id, fact) => {
+                    self.broken.remove(&id.to_object());
+                    self.addresses.enter_claim(&id, fact);
+                }
+                FactChange::Address(address, allocation) => self.addresses.enter_address(address, allocation),
+                FactChange::ReverseNumber(apex, number) => _ = self.reverse_numbers.insert(apex, number),
                 FactChange::Other(object, present) => {
                     self.broken.remove(&object);
                     step.retract_status(object.clone(), !present);
@@ -369,6 +412,15 @@ impl Planner {
             taken.push((apex.clone(), *number));
             false
         });
+        self.reverse_numbers.retain(|apex, number| {
+            if !step.has_reverse(apex) {
+                return true;
+            }
+            self.ledger.take_over(apex, *number);
+            step.number_again(apex);
+            taken.push((apex.clone(), *number));
+            false
+        });
         taken
     }
 
@@ -389,6 +441,11 @@ impl Planner {
 
 fn cluster_object(name: &ClusterName) -> ObjectRef {
     ObjectRef::cluster_scoped(Kind::Cluster, name.into())
+}
+
+/// Whose a cluster is, of those that are accepted.
+fn owner_of(clusters: &HashMap<ClusterName, ClusterState>) -> impl Fn(&ClusterName) -> Option<ObjectName> + '_ {
+    |name| clusters.get(name).filter(|state| state.accepted).map(|state| state.cluster.tenant.clone())
 }
 
 /// On a hub the object's own; a folder has none, and the moment it was first seen tells it from a later one.

@@ -63,7 +63,7 @@ impl Desk {
             Some(most) => Rights::UpTo(most),
             None => Rights::Any,
         };
-        self.book.settle(Timestamp(self.now), rights);
+        self.book.settle(Timestamp(self.now), &rights, &|_| Duration::ZERO);
         self
     }
 
@@ -71,7 +71,7 @@ impl Desk {
     fn write(&mut self) -> &mut Self {
         self.settle();
         let wanted: BTreeMap<IpAddr, Allocation> =
-            self.book.all_wanted().map(|(address, wanted)| (address, wanted.clone())).collect();
+            self.book.addresses().filter_map(|address| Some((address, self.book.wanted(address)?.clone()))).collect();
         let addresses: BTreeSet<IpAddr> = self.home.keys().chain(wanted.keys()).copied().collect();
         self.home = wanted;
         for address in addresses {
@@ -347,12 +347,12 @@ impl Hub {
             }
             self.read[who] += 1;
         }
-        self.books[who].settle(Timestamp(self.now), |_, _| Rights::Any);
+        self.books[who].settle(Timestamp(self.now), &|_, _| Rights::Any, &|_| Duration::ZERO);
     }
 
     fn write(&mut self, who: usize, count: usize) {
         let book = &mut self.books[who];
-        book.settle(Timestamp(self.now), |_, _| Rights::Any);
+        book.settle(Timestamp(self.now), &|_, _| Rights::Any, &|_| Duration::ZERO);
         let differing: Vec<(IpAddr, Entry)> = book
             .entries
             .iter()

@@ -187,6 +187,30 @@ impl Records {
         }
     }
 
+    /// Notes what depends upon whose an address is.
+    pub(super) fn touch_address(&self, address: IpAddr, touched: &mut Touched) {
+        touched.others.extend(self.by_address.get(&address).into_iter().flatten().cloned());
+    }
+
+    /// The names that somebody wants to be aliases of this one.
+    pub(super) fn aliases_of(&self, name: &DnsName) -> impl Iterator<Item = &DnsName> {
+        self.aliases.get(name).into_iter().flatten()
+    }
+
+    /// The longest TTL of all published records that lead to an address.
+    pub(super) fn longest_ttl(&self, address: IpAddr) -> u32 {
+        let objects = self.by_address.get(&address).into_iter().flatten();
+        let states = objects.filter_map(|object| self.objects.get(object));
+        let ttls = states.flat_map(|state| {
+            state.claims.endpoints.iter().zip(&state.judged).filter_map(|(endpoint, judged)| {
+                let claim = endpoint.claim.as_ref().ok()?;
+                let placed = judged.by_itself.as_ref().ok()?;
+                addresses(&claim.data).contains(&address).then_some(placed.ttl)
+            })
+        });
+        ttls.max().unwrap_or(0)
+    }
+
     /// Judges and settles what was touched.
     pub(super) fn settle(&mut self, mut touched: Touched, ground: &Ground, step: &mut Step) {
         for name in self.quarantine.lapse(step.now()) {

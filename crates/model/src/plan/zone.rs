@@ -17,9 +17,9 @@ use crate::snapshot::{Detail, NameRecords, RecordData, RecordSet, Soa, Status, Z
 use crate::zone_file::ZoneFile;
 
 /// DESIGN: the SOA timers that a secondary gets.
-const REFRESH: u32 = 3600;
-const RETRY: u32 = 600;
-const EXPIRE: u32 = 86_400;
+pub(super) const REFRESH: u32 = 3600;
+pub(super) const RETRY: u32 = 600;
+pub(super) const EXPIRE: u32 = 86_400;
 /// Where the agents' door is found by server name.
 const AGENTS_LABEL: &str = "agents";
 
@@ -193,6 +193,7 @@ fn part(zone: &Zone, before: &Domains, domains: &mut Domains) -> ZonePart {
         digest: Digest::default(),
         authoritative: zone.authoritative,
         hand_out: zone.hand_out,
+        pool: None,
     }
 }
 
