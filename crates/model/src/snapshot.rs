@@ -202,6 +202,8 @@ pub struct ClusterPart {
     pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+    /// They stay although that is over, as too many others would go too.
+    pub held: bool,
 }
 
 /// A name that a tenant claimed and has.
@@ -241,6 +243,11 @@ impl ClusterPart {
     /// The names that others are to answer for.
     pub fn handed_out(&self) -> &[NameRecords] {
         if self.hand_out { &self.names } else { &[] }
+    }
+
+    /// Whether its `apps` name has records.
+    pub(crate) fn has_apps(&self) -> bool {
+        self.names.last().is_some_and(|name| name.name.is_wildcard())
     }
 
     /// What a restart must not forget, while no node is ready.
@@ -429,6 +436,11 @@ impl Condition {
     pub const PTR_PUBLISHED: &'static str = "PtrPublished";
     /// The reverse zones of the pool are answered for.
     pub const REVERSE_SERVED: &'static str = "ReverseServed";
+
+    /// Objects in the tenant's namespace are its own.
+    pub const NAMESPACE_OWNED: &'static str = "NamespaceOwned";
+    /// Names would go in a mass, and are served on until somebody lets them go.
+    pub const WITHDRAWALS_HELD: &'static str = "WithdrawalsHeld";
 
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }

@@ -59,6 +59,8 @@ impl Domains {
             negative_ttl: soa(zone).minimum,
             authoritative: zone.authoritative,
             hand_out: zone.hand_out,
+            max_share: zone.max_share,
+            released: zone.released,
             name: zone.name.clone(),
             file: zone.zone_file.clone(),
         });
