@@ -133,6 +133,11 @@ impl Seen {
             let spec = data.get_mut("spec").map(Value::take).unwrap_or_default();
             return Some(Self { key, text: String::new(), meta: metadata, spec, status });
         }
+        // What we wrote, and what is planned depends on all the same.
+        let spec = match resource {
+            Resource::Address => data.get("spec").cloned().unwrap_or_default(),
+            _ => Value::Null,
+        };
         let text = match resource {
             Resource::Service => serde_json::to_string(&slim_service(&status, data)?),
             Resource::EndpointSlice => {
@@ -163,7 +168,7 @@ impl Seen {
             }
         };
         let text = text.expect("JSON values and texts have a JSON form");
-        Some(Self { key, text, meta: metadata, spec: Value::Null, status })
+        Some(Self { key, text, meta: metadata, spec, status })
     }
 }
 
@@ -188,6 +193,7 @@ fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let fields: &[&str] = match resource {
         Resource::Zone => &["serial", "digest"],
         Resource::Cluster => &["nodes", "kept"],
+        Resource::AddressPool => &["reverseZones"],
         _ => return None,
     };
     let kept = fields.iter().filter_map(|field| Some(((*field).to_owned(), status.get(field)?.clone())));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::CustomResource;
 use model::address::{AddressClaim as ModelClaim, AddressName, AddressPool as ModelPool, Allocation, ClaimId, Reverse};
 use model::name::MAX_NAME;
-use model::{Cidr, ClusterName, DnsName, ObjectName, pool};
+use model::{Cidr, ClusterName, DnsName, ObjectName, pool, reverse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ use crate::zone::MAX_TTL;
 /// The largest ranges: more is nobody's pool, and whole reverse trees would be ours to answer for.
 const MIN_PREFIX_V4: u8 = 8;
 const MIN_PREFIX_V6: u8 = 16;
+/// All of them stand in the status of the pool, with their numbers; 256 are a /16 cut into /24.
+const MAX_ZONES: usize = 256;
 /// An IPv6 address with all its digits as a label: 39 characters behind their length.
 const ADDRESS_LABEL: usize = 40;
 
@@ -46,7 +48,7 @@ pub struct AddressPoolSpec {
     /// The ranges, IPv4 and IPv6; the largest are /8 and /16. No other pool's may overlap with them. The first and the last
     /// address of an IPv4 range are never given (but of /31 and /32), nor is the first of an IPv6 range (but of /127 and /128).
     pub cidrs: List<Text<Cidr>, 64, 1>,
-    /// The reverse zones of the ranges, which we answer for: one for each octet or nibble boundary, such as
+    /// The reverse zones of the ranges, 256 at most, which we answer for: one for each octet or nibble boundary, such as
     /// `100.51.198.in-addr.arpa` for 198.51.100.0/24. An IPv4 range smaller than /24 has a classless one (RFC 2317), such as
     /// `64-26.2.0.192.in-addr.arpa` for 192.0.2.64/26: whoever has the zone above it delegates it and adds a CNAME for each
     /// address, here `70.2.0.192.in-addr.arpa CNAME 70.64-26.2.0.192.in-addr.arpa`. IPv6 ranges smaller than /124 likewise.
@@ -182,6 +184,9 @@ impl Check for AddressPoolSpec {
         let shortest = |range: &Cidr| if range.network().is_ipv4() { MIN_PREFIX_V4 } else { MIN_PREFIX_V6 };
         match self.cidrs.iter().find(|range| range.0.prefix_len() < shortest(&range.0)) {
             Some(range) => Err(format!("{} is too large for a pool; give a /{} at most", range.0, shortest(&range.0))),
+            None if !self.reverse.nameservers.is_empty() && self.zone_count() > MAX_ZONES => {
+                Err(format!("the pool has more than {MAX_ZONES} reverse zones; make several of it"))
+            }
             None => Ok(()),
         }
     }
@@ -216,6 +221,10 @@ impl Check for AddressSpec {
 }
 
 impl AddressPoolSpec {
+    fn zone_count(&self) -> usize {
+        self.cidrs.iter().map(|range| reverse::zones_of(&range.0).len()).sum()
+    }
+
     pub fn into_model(self, name: ObjectName) -> ModelPool {
         let Self { cidrs, reverse, quarantine } = self;
         ModelPool { name, ranges: Text::list(&cidrs), reverse: reverse.into_model(), quarantine: quarantine.0.0 }
@@ -341,6 +350,10 @@ mod tests {
             [["a"; 20].concat(), ["b"; 60].concat(), ["c"; 60].concat(), ["d"; 70].concat()[..63].into()].join(".");
         for (spec, expected) in [
             (json!({"cidrs": ["8.0.0.0/7"]}), "8.0.0.0/7 is too large for a pool; give a /8 at most"),
+            (
+                json!({"cidrs": ["10.0.0.0/9", "11.0.0.0/9", "12.0.0.0/16"], "reverse": {"nameservers": ["ns.a"]}}),
+                "more than 256 reverse zones",
+            ),
             (json!({"cidrs": ["192.0.2.0/24", "2000::/15"]}), "2000::/15 is too large for a pool; give a /16 at most"),
             (
                 json!({"cidrs": ["10.0.0.0/8"], "reverse": {"nameservers": ["ns.a"], "domain": long.clone() + ".eeeeeee"}}),

@@ -1,9 +1,11 @@
 //! From the text of a manifest file to model values, with every mistake located.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use model::address::{AddressClaim, AddressPool, Allocation, ClaimId};
 use model::identity::Kind;
 use model::resource::{Cluster, RecordClaims, Tenant, Zone};
 use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since};
@@ -43,6 +45,10 @@ pub enum Value {
     Tenant(Tenant),
     Cluster(Box<Cluster>),
     Records(RecordClaims),
+    AddressPool(AddressPool),
+    AddressClaim(AddressClaim),
+    /// What a hub has written down of an address; nobody writes such a thing into a folder.
+    Address(IpAddr, Allocation),
     /// A kind whose content nothing acts upon yet; its form has been checked.
     Other,
 }
@@ -57,6 +63,14 @@ impl Manifest {
                 FactChange::Cluster(value.name.clone(), Some(Fact { since, generation, value: *value }))
             }
             Value::Records(value) => FactChange::Records(self.object, Some(Fact { since, generation, value })),
+            Value::AddressPool(value) => {
+                FactChange::AddressPool(self.object.name, Some(Fact { since, generation, value }))
+            }
+            Value::AddressClaim(value) => match ClaimId::of(&self.object) {
+                Some(id) => FactChange::AddressClaim(id, Some(Fact { since, generation, value })),
+                None => FactChange::Other(self.object, true),
+            },
+            Value::Address(address, allocation) => FactChange::Address(address, Some(allocation)),
             Value::Other => FactChange::Other(self.object, true),
         }
     }
@@ -129,8 +143,16 @@ pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mista
         Kind::Zone => zone(document, lookup),
         Kind::Tenant => of_spec(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
         Kind::Cluster => cluster(document, lookup),
-        Kind::AddressPool => of_spec(document, kind, |_, _: AddressPoolSpec| Value::Other),
-        Kind::AddressClaim => of_spec(document, kind, |_, _: AddressClaimSpec| Value::Other),
+        Kind::AddressPool => {
+            of_spec(document, kind, |name, spec: AddressPoolSpec| Value::AddressPool(spec.into_model(name)))
+        }
+        Kind::AddressClaim => {
+            of_spec(document, kind, |_, spec: AddressClaimSpec| Value::AddressClaim(spec.into_model()))
+        }
+        Kind::Address => {
+            let reason = "Address objects are Fleetgate's own notes of who has which; write an AddressClaim";
+            Err(mistake(document, reason.into()))
+        }
         Kind::FederationPolicy => of_spec(document, kind, |_, _: FederationPolicySpec| Value::Other),
         Kind::DnsEndpoint => of_spec(document, kind, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(None))),
         Kind::Ingress => others::<Ingress>(document, kind),

@@ -65,9 +65,11 @@ struct ClaimState {
 
 /// Of one address; there while either side has something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Entry {
-    actual: Option<Allocation>,
-    wanted: Option<Allocation>,
+pub struct Entry {
+    /// What the home has said that it has written down.
+    pub actual: Option<Allocation>,
+    /// What it is to have written down.
+    pub wanted: Option<Allocation>,
 }
 
 /// Somebody's place in a line.
@@ -277,11 +279,9 @@ impl Book {
         self.entries.get(&address)?.wanted.as_ref()
     }
 
-    /// What the home is to write down of an address; `None` where it has.
-    #[allow(clippy::option_option)] // Inside it is what is written down, which may be nothing.
-    pub fn unwritten(&self, address: IpAddr) -> Option<Option<&Allocation>> {
-        let entry = self.entries.get(&address).filter(|entry| entry.actual != entry.wanted)?;
-        Some(entry.wanted.as_ref())
+    /// What is known of an address, and what is wanted.
+    pub fn entry(&self, address: IpAddr) -> Option<&Entry> {
+        self.entries.get(&address)
     }
 
     /// All addresses that anything is known of.
@@ -569,6 +569,11 @@ impl Book {
 }
 
 impl Entry {
+    /// Whether the home has something to write.
+    pub fn is_unwritten(&self) -> bool {
+        self.actual != self.wanted
+    }
+
     /// Nobody has it, and nobody gets it yet. One that the home has still to forget rests too.
     fn rests(&self) -> bool {
         match (&self.wanted, &self.actual) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
-use crate::address::Allocation;
+use crate::allocation::Entry;
 use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
@@ -36,8 +36,8 @@ pub struct Snapshot {
     pub(crate) reverse_zones: HashTrieMapSync<DnsName, Arc<ZonePart>>,
     /// The names of addresses.
     pub(crate) pointers: HashTrieMapSync<IpAddr, Arc<PointerPart>>,
-    /// What a home is to have written down of addresses.
-    pub(crate) allocations: HashTrieMapSync<IpAddr, Arc<Allocation>>,
+    /// What a home has written down of addresses, and is to write down.
+    pub(crate) addresses: HashTrieMapSync<IpAddr, Arc<Entry>>,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
     /// How many of them say no.
     pub(crate) refused: usize,
@@ -70,14 +70,14 @@ impl Snapshot {
         self.reverse_zones.get(apex).or_else(of_zones)
     }
 
-    /// What a home is to have written down of an address.
-    pub fn allocation(&self, address: IpAddr) -> Option<&Arc<Allocation>> {
-        self.allocations.get(&address)
+    /// What a home has written down of an address, and is to write down.
+    pub fn address(&self, address: IpAddr) -> Option<&Arc<Entry>> {
+        self.addresses.get(&address)
     }
 
-    /// Everything that a home is to have written down of addresses, in no order.
-    pub fn allocations(&self) -> impl Iterator<Item = (IpAddr, &Arc<Allocation>)> {
-        self.allocations.iter().map(|(address, allocation)| (*address, allocation))
+    /// Every address that anything is known of or wanted, in no order.
+    pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &Arc<Entry>)> {
+        self.addresses.iter().map(|(address, entry)| (*address, entry))
     }
 
     pub fn zone(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
@@ -461,7 +461,7 @@ pub struct Changes {
     pub names: Vec<NameChange>,
     /// The clusters that contribute something else than before, whether we answer for it or others.
     pub clusters: Vec<ClusterName>,
-    /// The addresses of which a home is to have something else written down.
+    /// The addresses of which a home has something else written down, or is to.
     pub addresses: Vec<IpAddr>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,

@@ -137,8 +137,8 @@ impl Addresses {
                 records.touch_address(*address, touched);
                 other_ground = true;
             }
-            if let Some(wanted) = self.book.unwritten(*address) {
-                unwritten.push((*address, wanted.cloned()));
+            if let Some(entry) = self.book.entry(*address).filter(|entry| entry.is_unwritten()) {
+                unwritten.push((*address, entry.wanted.clone()));
             }
         }
         self.touched.claims.extend(claims);
@@ -172,7 +172,7 @@ impl Addresses {
         touched.claims.extend(touched.addresses.iter().filter_map(|address| self.book.owner(*address).cloned()));
 
         for address in &touched.addresses {
-            step.place_wanted(*address, self.book.wanted(*address).cloned());
+            step.place_entry(*address, self.book.entry(*address).cloned());
             step.place_pointer(*address, self.pointer(*address, ground, step).map(|pointer| pointer.part));
         }
         for id in &touched.claims {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{NameSteps, Step};
-use crate::address::Allocation;
+use crate::allocation::Entry;
 use crate::identity::{Kind, ObjectRef};
 use crate::name::DnsName;
 use crate::snapshot::{Detail, PointerPart, Snapshot, Status, TenantName, ZoneChange, ZonePart};
@@ -15,7 +15,7 @@ use crate::snapshot::{Detail, PointerPart, Snapshot, Status, TenantName, ZoneCha
 pub(super) struct ReverseStep {
     zones: BTreeMap<DnsName, Option<ZonePart>>,
     pointers: BTreeMap<IpAddr, Option<PointerPart>>,
-    wanted: BTreeMap<IpAddr, Option<Allocation>>,
+    entries: BTreeMap<IpAddr, Option<Entry>>,
 }
 
 impl ReverseStep {
@@ -53,8 +53,8 @@ impl Step {
         self.reverse.pointers.insert(address, part);
     }
 
-    pub(in crate::plan) fn place_wanted(&mut self, address: IpAddr, wanted: Option<Allocation>) {
-        self.reverse.wanted.insert(address, wanted);
+    pub(in crate::plan) fn place_entry(&mut self, address: IpAddr, entry: Option<Entry>) {
+        self.reverse.entries.insert(address, entry);
     }
 
     /// The names of tenants that were settled.
@@ -70,7 +70,7 @@ impl Step {
         }
     }
 
-    /// Returns whether anything is another than before, and the addresses that somebody else is to have.
+    /// Returns whether anything is another than before, and the addresses of which something else is known or wanted.
     pub(super) fn apply_reverse(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> (bool, Vec<IpAddr>) {
         let mut changed = false;
         for (apex, part) in &self.reverse.zones {
@@ -101,14 +101,14 @@ impl Step {
             }
         }
         let mut addresses = Vec::new();
-        for (address, wanted) in std::mem::take(&mut self.reverse.wanted) {
-            if self.before.allocations.get(&address).map(AsRef::as_ref) == wanted.as_ref() {
+        for (address, entry) in std::mem::take(&mut self.reverse.entries) {
+            if self.before.addresses.get(&address).map(AsRef::as_ref) == entry.as_ref() {
                 continue;
             }
             addresses.push(address);
-            match wanted {
-                Some(wanted) => next.allocations.insert_mut(address, Arc::new(wanted)),
-                None => _ = next.allocations.remove_mut(&address),
+            match entry {
+                Some(entry) => next.addresses.insert_mut(address, Arc::new(entry)),
+                None => _ = next.addresses.remove_mut(&address),
             }
         }
         (changed || !addresses.is_empty(), addresses)

@@ -425,8 +425,8 @@ mod properties {
             let now = 2000;
             fleet.write(now, "");
             let mut anew = Fleet::new();
-            let written = fleet.planned.snapshot.allocations();
-            let written = written.map(|(address, written)| FactChange::Address(address, Some(Allocation::clone(written))));
+            let written = fleet.planned.snapshot.addresses();
+            let written = written.map(|(address, entry)| FactChange::Address(address, entry.actual.clone()));
             let lines = known.into_values().collect::<Vec<_>>().join("\n");
             anew.planned = anew.planner.apply(facts(&lines).into_iter().chain(written), at(now));
             anew.write(now, "");
@@ -461,7 +461,7 @@ mod properties {
         // No record leads to an address of a pool's that is not its tenant's.
         for held in snapshot.names.values() {
             for address in held.records.addresses() {
-                let in_pool = snapshot.allocations().any(|(given, _)| given == address);
+                let in_pool = snapshot.address(address).is_some();
                 if in_pool && let Some(owner) = had.get(&address) {
                     prop_assert_eq!(Some(&held.tenant), owner.namespace.as_ref(), "{:?}", held);
                 }
