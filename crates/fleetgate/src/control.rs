@@ -194,6 +194,7 @@ impl Control {
         if !changed {
             return;
         }
+        self.state.verdicts.publish(&planned.snapshot, &planned.changes.statuses);
         let took = begun.elapsed();
         self.metrics.planned(took);
         self.report(&before, &planned, count, took);

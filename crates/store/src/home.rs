@@ -13,8 +13,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
 use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
-use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
+use model::identity::Kind;
+use model::{ClusterName, Fact, FactChange, ObjectRef, Since, Timestamp};
 
+use crate::agents::ClaimRow;
 use crate::database::{Database, DatabaseError, Record};
 use crate::folder::{self, Stamp};
 use crate::parallel;
@@ -140,7 +142,9 @@ impl Home {
             compared: Instant::now(),
         };
         home.rewatch();
-        let recalled = home.recall(known);
+        home.database.tell(home.watcher.sender());
+        let mut recalled = home.recall(known);
+        recalled.extend(home.recall_claims()?);
         let update = home.refresh(&Dirty { all: true, ..Dirty::default() });
         let update = Update { recalled, ..update };
         home.told = (update.refused.clone(), update.folder.clone());
@@ -168,8 +172,14 @@ impl Home {
                 dirty.all = true;
             }
             let absent = absent.is_some_and(|at| now >= at);
+            let claimed = if std::mem::take(&mut dirty.claims) { self.take_claims() } else { Vec::new() };
+            if dirty == Dirty::default() && !absent && !claimed.is_empty() {
+                let (refused, folder) = self.told.clone();
+                return Some(Update { facts: claimed, refused, folder, ..Update::default() });
+            }
             if dirty != Dirty::default() || absent {
-                let update = self.refresh(&dirty);
+                let mut update = self.refresh(&dirty);
+                update.facts.extend(claimed);
                 if !update.facts.is_empty() || self.told != (update.refused.clone(), update.folder.clone()) {
                     self.told = (update.refused.clone(), update.folder.clone());
                     return Some(update);
@@ -218,6 +228,40 @@ impl Home {
         facts
     }
 
+    /// What agents claimed; but not for clusters that went while nobody looked.
+    fn recall_claims(&mut self) -> Result<Vec<FactChange>, DatabaseError> {
+        let held = &self.held;
+        self.database.forget_clusters(|cluster, uid| {
+            let held = held.get(&ObjectRef::cluster_scoped(Kind::Cluster, cluster.into()));
+            held.is_none_or(|held| folder_uid(cluster, held.since) != uid)
+        })?;
+        Ok(self.database.all_claims()?.into_iter().map(|(object, row)| claim_fact(object, Some(row))).collect())
+    }
+
+    /// What agents claimed since the last time.
+    fn take_claims(&mut self) -> Vec<FactChange> {
+        self.database.take_changed_claims().into_iter().map(|(object, row)| claim_fact(object, row)).collect()
+    }
+
+    /// Takes away what agents claimed for clusters that are gone now.
+    fn forget_claims(&mut self, changes: &mut Changes) {
+        let gone = |(object, record): &(ObjectRef, Option<Record>)| {
+            (object.kind == Kind::Cluster && record.is_none()).then(|| cluster_name(object))
+        };
+        let gone: BTreeSet<ClusterName> = changes.records.iter().filter_map(gone).collect();
+        if gone.is_empty() {
+            return;
+        }
+        match self.database.forget_clusters(|cluster, _| gone.contains(cluster)) {
+            Ok(claims) => changes.facts.extend(claims.into_iter().map(|object| claim_fact(object, None))),
+            // They are bound to the cluster that is gone, and the next start takes them away.
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "what agents claimed for clusters that are gone is still in the database");
+            }
+        }
+    }
+
     fn rewatch(&mut self) {
         self.folder_error = match list(&self.root) {
             Err(error) => Some(error),
@@ -250,6 +294,7 @@ impl Home {
             self.refuse_doubles(&mut taken, &gone);
             self.take(taken, &mut changes);
             self.drop_gone(&gone, &mut changes);
+            self.forget_claims(&mut changes);
         }
         let unsaved = self.save(changes.records);
         let (refused, folder) = (self.refused(), self.folder_error.clone());
@@ -591,7 +636,6 @@ struct Changes {
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
-    use model::identity::Kind;
     let since = |moment| Since::at(moment);
     match (object.kind, value) {
         (Kind::Zone, None) => FactChange::Zone(object.name.clone(), None),
@@ -607,6 +651,15 @@ fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
         }
         (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
     }
+}
+
+fn claim_fact(object: ObjectRef, row: Option<ClaimRow>) -> FactChange {
+    FactChange::Other(object, row.is_some())
+}
+
+/// A cluster that is deleted and written anew is another one.
+fn folder_uid(cluster: &ClusterName, since: Timestamp) -> String {
+    format!("{cluster}-{:x}", since.0)
 }
 
 fn cluster_name(object: &ObjectRef) -> model::ClusterName {
