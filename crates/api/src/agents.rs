@@ -100,7 +100,7 @@ pub enum CredentialError {
     NoSuchCredential(String),
     #[error("{0} has {MAX_CREDENTIALS} credentials already; revoke one of them first")]
     TooMany(String),
-    #[error("a credential is valid for at least a minute and at most {} days", MAX_VALID.as_secs() / 86_400)]
+    #[error("a credential is valid for at least a second and at most {} days", MAX_VALID.as_secs() / 86_400)]
     Valid,
     #[error("the agents' door has no authority yet; the log says why")]
     NoAuthority,
@@ -138,7 +138,7 @@ impl Door {
 
     /// A token for a cluster, which nobody is told again.
     pub async fn issue(&self, cluster: &str, valid: Duration) -> Result<(Credential, Bootstrap), CredentialError> {
-        if valid < Duration::from_mins(1) || valid > MAX_VALID {
+        if valid < Duration::from_secs(1) || valid > MAX_VALID {
             return Err(CredentialError::Valid);
         }
         let unknown = || CredentialError::NoSuchCluster(cluster.to_owned());

@@ -27,6 +27,8 @@ use super::{Counted, Door, unix_now};
 const MAX_SMALL_BODY: usize = 16 << 10;
 /// Who is slower holds a place that others wait for.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// For what is left of a body that nobody wants any more.
+const REST_TIME: Duration = Duration::from_secs(5);
 /// How long a request waits for others' to be read.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 /// The plan comes to a change within milliseconds; a hub may take longer, and then the verdicts follow by `/v1/verdicts`.
@@ -76,40 +78,46 @@ impl Call {
 }
 
 pub(super) async fn answer(door: &Door, peer: &Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let call = Call::find(request.method(), request.uri().path());
+    let (head, mut body) = request.into_parts();
+    let call = Call::find(&head.method, head.uri.path());
     let path = call.as_ref().map_or("other", |call| call.path());
     let answer = match call {
-        Ok(call) => decide(door, peer, call, request).await,
+        Ok(call) => decide(door, peer, call, head.uri.query(), &mut body).await,
         Err(no) => Err(no),
     };
+    if answer.is_err() {
+        // What is left of it would end the connection, before the agent has read why.
+        let most = if peer.identity.is_some() { 2 * MAX_BODY } else { MAX_SMALL_BODY };
+        let _ = timeout(REST_TIME, discard(&mut body, most)).await;
+    }
     door.metrics.count(path, answer.as_ref().map_or_else(|no| no.code, |_| "Ok"));
     answer.map_or_else(Into::into, json)
 }
 
-async fn decide(door: &Door, peer: &Peer, call: Call, request: Request<Incoming>) -> Result<Vec<u8>, No> {
+async fn decide(door: &Door, peer: &Peer, call: Call, query: Option<&str>, body: &mut Incoming) -> Result<Vec<u8>, No> {
     if call == Call::Enroll {
-        return enroll(door, peer, request).await;
+        return enroll(door, peer, body).await;
     }
     let (identity, standing) = admit(door, peer).await?;
     match call {
         Call::Enroll => unreachable!("answered above"),
-        Call::Renew => renew(door, &identity, request).await,
+        Call::Renew => renew(door, &identity, body).await,
         Call::Cluster => to_json(&ClusterView {
             cluster: identity.cluster.to_string(),
             suffixes: standing::suffixes(&door.snapshot.load(), &standing),
         }),
         Call::Claims => claims(door, &standing).await,
-        Call::Change => change(door, &standing, request).await,
-        Call::Judge => judge(door, &standing, request).await,
-        Call::Verdicts => verdicts(door, &standing, request.uri().query()).await,
+        Call::Change => change(door, &standing, body).await,
+        Call::Judge => judge(door, &standing, body).await,
+        Call::Verdicts => verdicts(door, &standing, query).await,
     }
 }
 
 /// Whoever has the secret of a credential whose cluster is still the same.
-async fn enroll(door: &Door, peer: &Peer, request: Request<Incoming>) -> Result<Vec<u8>, No> {
+async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let from = source(peer.address.ip());
     door.attempts.check(&from, Instant::now()).map_err(No::too_fast)?;
-    let EnrollRequest { token, csr } = read(request, MAX_SMALL_BODY).await?;
+    let EnrollRequest { token, csr } = read(body, MAX_SMALL_BODY).await?;
     let credential = match Token::parse(&token) {
         Some(token) => door.home.credential(token.id).await?.filter(|credential| token.opens(credential)),
         None => None,
@@ -152,8 +160,8 @@ fn standing_of(door: &Door, identity: &Identity) -> Result<Standing, No> {
     standing.filter(|standing| standing.owner.uid == identity.uid).ok_or_else(No::cluster_gone)
 }
 
-async fn renew(door: &Door, identity: &Identity, request: Request<Incoming>) -> Result<Vec<u8>, No> {
-    let RenewRequest { csr } = read(request, MAX_SMALL_BODY).await?;
+async fn renew(door: &Door, identity: &Identity, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    let RenewRequest { csr } = read(body, MAX_SMALL_BODY).await?;
     sign(door, &csr, identity, unix_now())
 }
 
@@ -173,11 +181,11 @@ async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
     to_json(&ClaimList { claims: claims.collect() })
 }
 
-async fn change(door: &Door, standing: &Standing, request: Request<Incoming>) -> Result<Vec<u8>, No> {
+async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let owner = &standing.owner;
     let slot = door.slot(&owner.cluster);
     let mut counted = slot.writing.lock().await;
-    let changes: ClaimChanges = read_large(door, standing, request).await?;
+    let changes: ClaimChanges = read_large(door, standing, body).await?;
     check_changes(&changes)?;
     if counted.as_ref().is_none_or(|counted| counted.uid != owner.uid) {
         let kept = door.home.claims(owner).await?.into_iter().map(|kept| (kept.key, kept.endpoints.len()));
@@ -251,10 +259,10 @@ fn check_total(objects: usize, endpoints: usize) -> Result<(), No> {
     Ok(())
 }
 
-async fn judge(door: &Door, standing: &Standing, request: Request<Incoming>) -> Result<Vec<u8>, No> {
+async fn judge(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let slot = door.slot(&standing.owner.cluster);
     let _one_at_a_time = slot.writing.lock().await;
-    let JudgeRequest { endpoints } = read_large(door, standing, request).await?;
+    let JudgeRequest { endpoints } = read_large(door, standing, body).await?;
     if endpoints.len() > MAX_TOTAL {
         return Err(No::too_large(format!("at most {MAX_TOTAL} endpoints in one request")));
     }
@@ -284,29 +292,25 @@ async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Resu
 }
 
 /// With a place among those that read as much, and counted by its size.
-async fn read_large<T: DeserializeOwned>(
-    door: &Door,
-    standing: &Standing,
-    request: Request<Incoming>,
-) -> Result<T, No> {
+async fn read_large<T: DeserializeOwned>(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<T, No> {
     let place = timeout(BUSY_TIME, door.bodies.acquire()).await;
     let _place = place.ok().and_then(Result::ok).ok_or_else(No::busy)?;
-    let body = collect(request, MAX_BODY).await?;
+    let body = collect(body, MAX_BODY).await?;
     let cost = u32::try_from(body.len() / OCTETS_PER_TOKEN).unwrap_or(u32::MAX);
     door.rates.take(standing.owner.cluster.clone(), cost, Instant::now());
     parse(&body)
 }
 
-async fn read<T: DeserializeOwned>(request: Request<Incoming>, most: usize) -> Result<T, No> {
-    parse(&collect(request, most).await?)
+async fn read<T: DeserializeOwned>(body: &mut Incoming, most: usize) -> Result<T, No> {
+    parse(&collect(body, most).await?)
 }
 
-async fn collect(request: Request<Incoming>, most: usize) -> Result<Bytes, No> {
+async fn collect(body: &mut Incoming, most: usize) -> Result<Bytes, No> {
     let too_large = || No::too_large(format!("a body has at most {most} octets here"));
-    if request.body().size_hint().lower() > most as u64 {
+    if body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
-    let body = timeout(BODY_TIME, Limited::new(request.into_body(), most).collect()).await;
+    let body = timeout(BODY_TIME, Limited::new(body, most).collect()).await;
     match body.map_err(|_| No::too_slow())? {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
@@ -314,8 +318,22 @@ async fn collect(request: Request<Incoming>, most: usize) -> Result<Bytes, No> {
     }
 }
 
+/// Reads on without keeping anything.
+async fn discard(body: &mut Incoming, most: usize) {
+    let mut read = 0;
+    while read <= most
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
 /// How deep it goes is bounded by the types, and by the reader where it is none of them.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
+    // The reader would take a list for an object whose fields come without names.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(No::malformed("the body is no JSON object"));
+    }
     serde_json::from_slice(body).map_err(|error| No::malformed(format!("the body is not as it should be: {error}")))
 }
 
