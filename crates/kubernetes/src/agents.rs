@@ -94,7 +94,7 @@ impl Agents {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the credentials of agents cannot be watched; those last seen count")
+                    tracing::warn!(%error, "the credentials of agents cannot be watched; those last seen count");
                 }
             }
         }
@@ -172,7 +172,7 @@ impl Agents {
         let name = format!("{CREDENTIAL}{id}");
         let secrets = self.secrets();
         // Nothing else is deleted, whatever the id.
-        if !within(secrets.get_opt(&name)).await?.is_some_and(|secret| read_credential(&secret).is_some()) {
+        if within(secrets.get_opt(&name)).await?.is_none_or(|secret| read_credential(&secret).is_none()) {
             return Ok(false);
         }
         let deleted = within(secrets.delete(&name, &DeleteParams::default())).await;

@@ -1,6 +1,6 @@
 //! What the agents' door keeps in a folder's home: the private authority, the credentials, and what agents claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -38,11 +38,30 @@ pub struct ClaimRow {
     /// Counts its changes.
     pub generation: i64,
     pub endpoints: Vec<EndpointSpec>,
+    /// When each of them was first claimed under this key: a new name in an old object is a new one.
+    pub endpoints_since: Vec<u64>,
 }
 
 impl ClaimRow {
     pub fn since(&self) -> Timestamp {
         Timestamp(self.since)
+    }
+
+    /// What comes after `old`, which may have been there.
+    fn next(old: Option<&Self>, owner: &Owner, key: String, endpoints: Vec<EndpointSpec>, now: u64) -> Self {
+        let name = |endpoint: &EndpointSpec| (endpoint.dns_name.clone(), endpoint.record_type.clone());
+        let before = old.into_iter().flat_map(|old| old.endpoints.iter().zip(&old.endpoints_since));
+        let before: HashMap<_, u64> = before.map(|(endpoint, since)| (name(endpoint), *since)).collect();
+        let since = |endpoint| before.get(&name(endpoint)).copied().unwrap_or(now);
+        Self {
+            since: old.map_or(now, |old| old.since),
+            cluster: owner.cluster.as_str().into(),
+            uid: String::from(&*owner.uid),
+            key,
+            generation: old.map_or(1, |old| old.generation + i64::from(old.endpoints != endpoints)),
+            endpoints_since: endpoints.iter().map(since).collect(),
+            endpoints,
+        }
     }
 
     /// As a manifest would have it.
@@ -172,15 +191,8 @@ impl Database {
                 let old =
                     table.get(place.as_str())?.and_then(|old| serde_json::from_slice::<ClaimRow>(old.value()).ok());
                 let old = old.filter(|old| old.uid == *owner.uid);
-                let row = change.endpoints.map(|endpoints| ClaimRow {
-                    since: old.as_ref().map_or(now, |old| old.since),
-                    cluster: owner.cluster.as_str().into(),
-                    uid: String::from(&*owner.uid),
-                    key: change.key,
-                    generation: old
-                        .map_or(1, |old| if old.endpoints == endpoints { old.generation } else { old.generation + 1 }),
-                    endpoints,
-                });
+                let row =
+                    change.endpoints.map(|endpoints| ClaimRow::next(old.as_ref(), owner, change.key, endpoints, now));
                 match &row {
                     Some(row) => _ = table.insert(place.as_str(), encode(row).as_slice())?,
                     None => _ = table.remove(place.as_str())?,
@@ -314,6 +326,7 @@ mod tests {
         assert_eq!(set(&one, &["a", "b"]), Some(2));
         let row = database.all_claims().unwrap()[&object].clone();
         assert_eq!((row.since, row.endpoints.len()), (since, 2));
+        assert!(row.endpoints_since[0] == since && row.endpoints_since[1] > since, "{row:?}");
         assert_eq!(database.claims(&other).unwrap(), [], "a cluster of the same name is another one");
         assert_eq!(set(&other, &["a"]), Some(1));
         assert!(database.all_claims().unwrap()[&object].since > since, "and not its heir");

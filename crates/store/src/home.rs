@@ -230,17 +230,23 @@ impl Home {
 
     /// What agents claimed; but not for clusters that went while nobody looked.
     fn recall_claims(&mut self) -> Result<Vec<FactChange>, DatabaseError> {
-        let held = &self.held;
-        self.database.forget_clusters(|cluster, uid| {
-            let held = held.get(&ObjectRef::cluster_scoped(Kind::Cluster, cluster.into()));
-            held.is_none_or(|held| folder_uid(cluster, held.since) != uid)
-        })?;
+        self.database.forget_clusters(|cluster, uid| !is_held(&self.held, cluster, uid))?;
         Ok(self.database.all_claims()?.into_iter().map(|(object, row)| claim_fact(object, Some(row))).collect())
     }
 
-    /// What agents claimed since the last time.
+    /// What agents claimed since the last time. A cluster may have gone while its agent was speaking.
     fn take_claims(&mut self) -> Vec<FactChange> {
-        self.database.take_changed_claims().into_iter().map(|(object, row)| claim_fact(object, row)).collect()
+        let changed = self.database.take_changed_claims();
+        let is_late =
+            |row: &ClaimRow| !row.cluster.parse().is_ok_and(|cluster| is_held(&self.held, &cluster, &row.uid));
+        let late = changed.values().flatten().any(is_late);
+        if late && let Err(error) = self.database.forget_clusters(|cluster, uid| !is_held(&self.held, cluster, uid)) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "what agents claimed too late is still in the database"
+            );
+        }
+        changed.into_iter().map(|(object, row)| claim_fact(object, row.filter(|row| !is_late(row)))).collect()
     }
 
     /// Takes away what agents claimed for clusters that are gone now.
@@ -657,9 +663,10 @@ fn claim_fact(object: ObjectRef, row: Option<ClaimRow>) -> FactChange {
     FactChange::Other(object, row.is_some())
 }
 
-/// A cluster that is deleted and written anew is another one.
-fn folder_uid(cluster: &ClusterName, since: Timestamp) -> String {
-    format!("{cluster}-{:x}", since.0)
+/// Whether it is the very cluster that is served: one that is deleted and written anew is another one.
+fn is_held(held: &HashMap<ObjectRef, Held>, cluster: &ClusterName, uid: &str) -> bool {
+    let held = held.get(&ObjectRef::cluster_scoped(Kind::Cluster, cluster.into()));
+    held.is_some_and(|held| format!("{cluster}-{:x}", held.since.0) == uid)
 }
 
 fn cluster_name(object: &ObjectRef) -> model::ClusterName {

@@ -1,5 +1,6 @@
 //! The agents' door of the real binary: who gets in, what is kept, and who does not get in any more.
 
+#[path = "../agents/client.rs"]
 mod client;
 
 use std::io::{Read as _, Write as _};
@@ -52,16 +53,7 @@ fn issue(fleet: &Fleet, server: &Server, cluster: &str, more: &[&str]) -> Bootst
         output = credential(fleet, server, &[&["issue", cluster], more].concat());
     }
     assert!(output.status.success(), "{output:?}");
-    bootstrap(server, &serde_json::from_slice(&output.stdout).unwrap())
-}
-
-fn bootstrap(server: &Server, issued: &Value) -> Bootstrap {
-    let text = |field: &str| issued[field].as_str().expect(field).to_owned();
-    Bootstrap { door: server.agents.unwrap(), token: text("token"), server_name: text("serverName"), ca: text("ca") }
-}
-
-fn id(bootstrap: &Bootstrap) -> &str {
-    bootstrap.token.split('.').nth(1).unwrap()
+    Bootstrap::read(&output.stdout, server.agents.unwrap())
 }
 
 fn claim(key: &str, name: &str) -> Value {
@@ -93,7 +85,7 @@ fn a_token_buys_a_certificate_and_a_revocation_counts_at_once() {
 
     let other = issue(&fleet, &server, "c1", &[]);
     let mut untouched = other.agent();
-    let output = credential(&fleet, &server, &["revoke", id(&one)]);
+    let output = credential(&fleet, &server, &["revoke", one.id()]);
     assert!(output.status.success(), "{output:?}");
     for agent in [&mut agent, &mut next, &mut third] {
         assert_eq!(agent.get("/v1/cluster").problem(), (403, "Revoked".into()), "on an open connection");
@@ -103,7 +95,7 @@ fn a_token_buys_a_certificate_and_a_revocation_counts_at_once() {
     assert_eq!(one.connect(Some(&second)).unwrap().get("/v1/cluster").status, 403, "and on a new one");
     assert_eq!(one.enroll().0.problem(), (401, "BadToken".into()));
     assert_eq!(untouched.get("/v1/cluster").status, 200, "another credential goes on");
-    let output = credential(&fleet, &server, &["revoke", id(&one)]);
+    let output = credential(&fleet, &server, &["revoke", one.id()]);
     assert!(
         !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("no credential"),
         "{output:?}"
@@ -242,7 +234,7 @@ fn strangers_do_not_get_in() {
     let elsewhere = Bootstrap { server_name: "agents.other.example".into(), ..real.clone() };
     assert!(elsewhere.connect(None).is_err(), "no zone of ours has that name");
 
-    let id = id(&real);
+    let id = real.id();
     let wrong = [
         String::new(),
         "fleetgate".into(),
@@ -333,7 +325,7 @@ fn only_the_admin_credential_changes_something() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    let revoke = format!("/v1/credentials/{}", id(&issued));
+    let revoke = format!("/v1/credentials/{}", issued.id());
     let good = format!("authorization: Bearer {}\r\n", SECRET.replace([' ', ','], "-"));
     for wrong in ["", "authorization: Bearer x\r\n", "authorization: Basic x\r\n", &good.replace("42", "43")] {
         for (method, path) in [("POST", "/v1/credentials"), ("DELETE", &revoke)] {
@@ -343,15 +335,15 @@ fn only_the_admin_credential_changes_something() {
     }
     assert!(request("POST", "/v1/credentials", &good).starts_with("HTTP/1.1 200"));
     let listed = request("GET", "/v1/credentials", "");
-    assert!(listed.contains(id(&issued)) && !listed.contains("digest"), "{listed}");
+    assert!(listed.contains(issued.id()) && !listed.contains("digest"), "{listed}");
     assert!(!listed.contains(issued.token.rsplit('.').next().unwrap()), "secrets are shown once");
 
     let file = fleet.root().join("bootstrap.json");
     let output = credential(&fleet, &server, &["issue", "c1", "-o", file.to_str().unwrap()]);
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let written = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(bootstrap(&server, &written).agent().get("/v1/cluster").status, 200);
+    let written = Bootstrap::read(&std::fs::read(&file).unwrap(), server.agents.unwrap());
+    assert_eq!(written.agent().get("/v1/cluster").status, 200);
     let table = String::from_utf8(credential(&fleet, &server, &["list"]).stdout).unwrap();
     assert!(table.starts_with("ID") && table.lines().count() == 4, "{table}");
     server.terminate();
