@@ -73,9 +73,8 @@ pub(crate) struct NodeProxyOptions {
     /// Metrics, /healthz and /readyz; metrics for this machine alone
     #[arg(long, value_name = "ADDR", env = "FLEETGATE_NODE_ADMIN")]
     pub(crate) admin: Option<SocketAddr>,
-    /// How long established connections may go on after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
-    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) end: EndOptions,
     #[command(flatten)]
     pub(crate) log: LogOptions,
 }
@@ -96,9 +95,6 @@ pub(crate) struct ServeOptions {
     /// refused in between
     #[arg(long, requires = "data", conflicts_with = "hub")]
     pub(crate) take_over: bool,
-    /// Answer DNS on this address, UDP and TCP
-    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
-    pub(crate) dns: Option<SocketAddr>,
     #[command(flatten, next_help_heading = "DNS")]
     pub(crate) answers: AnswerOptions,
     #[command(flatten, next_help_heading = "Doors")]
@@ -120,24 +116,26 @@ pub(crate) struct ControllerOptions {
 }
 
 #[derive(Debug, Args)]
+// Without it, this role has nothing to do.
+#[command(mut_arg("dns", |dns| dns.required(true)))]
 pub(crate) struct DnsOptions {
-    /// Answer DNS on this address, UDP and TCP
-    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
-    pub(crate) dns: SocketAddr,
     #[command(flatten, next_help_heading = "DNS")]
     pub(crate) answers: AnswerOptions,
-    #[command(flatten, next_help_heading = "The hub")]
-    pub(crate) access: HubOptions,
-    #[command(flatten, next_help_heading = "State")]
-    pub(crate) state: StateOptions,
-    #[command(flatten, next_help_heading = "Watching it")]
-    pub(crate) views: ViewOptions,
+    #[command(flatten)]
+    pub(crate) reader: ReaderOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GatewayOptions {
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) doors: DoorOptions,
+    #[command(flatten)]
+    pub(crate) reader: ReaderOptions,
+}
+
+/// What the roles have in common that read a hub and write nothing to it.
+#[derive(Debug, Args)]
+pub(crate) struct ReaderOptions {
     #[command(flatten, next_help_heading = "The hub")]
     pub(crate) access: HubOptions,
     #[command(flatten, next_help_heading = "State")]
@@ -176,6 +174,9 @@ pub(crate) struct StateOptions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnswerOptions {
+    /// Answer DNS on this address, UDP and TCP
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) dns: Option<SocketAddr>,
     /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
     #[arg(id = "dns-rate-limit", long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
     pub(crate) rate_limit: u32,
@@ -189,7 +190,7 @@ pub(crate) struct AnswerOptions {
 
 impl Default for AnswerOptions {
     fn default() -> Self {
-        Self { rate_limit: dns::RateLimit::default().per_second, identity: None, version: None }
+        Self { dns: None, rate_limit: dns::RateLimit::default().per_second, identity: None, version: None }
     }
 }
 
@@ -214,9 +215,8 @@ pub(crate) struct DoorOptions {
     /// Keep connections whose client is not among its cluster's allowedSources any more
     #[arg(long)]
     pub(crate) keep_disallowed: bool,
-    /// How long established connections may go on after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
-    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) end: EndOptions,
 }
 
 impl Default for DoorOptions {
@@ -228,7 +228,7 @@ impl Default for DoorOptions {
             https: None,
             trusted_proxies: Vec::new(),
             keep_disallowed: false,
-            drain: Duration::ZERO,
+            end: EndOptions { drain: Duration::ZERO },
         }
     }
 }
@@ -243,6 +243,13 @@ pub(crate) struct AgentsOptions {
     /// from other machines
     #[arg(long, value_name = "FILE", env = "FLEETGATE_ADMIN_CREDENTIAL")]
     pub(crate) admin_credential: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EndOptions {
+    /// How long established connections may go on after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) drain: Duration,
 }
 
 /// What people and machines see of the process.
@@ -295,9 +302,8 @@ pub(crate) struct GetOptions {
     /// How to print it
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
     pub(crate) output: OutputFormat,
-    /// Where the running fleetgate's --admin is
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
-    pub(crate) admin: SocketAddr,
+    #[command(flatten)]
+    pub(crate) running: RunningOptions,
 }
 
 #[derive(Debug, Args)]
@@ -318,6 +324,13 @@ pub(crate) struct ExplainOptions {
     /// How to print it
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "text")]
     pub(crate) output: ExplainFormat,
+    #[command(flatten)]
+    pub(crate) running: RunningOptions,
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub(crate) struct RunningOptions {
     /// Where the running fleetgate's --admin is
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
     pub(crate) admin: SocketAddr,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::{
-    AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, StateOptions, ViewOptions,
+    AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions,
 };
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
@@ -46,12 +46,11 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             home: JobHome::Folder(fleet.clone()),
             state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
-            dns: Some(address(dns)),
-            answers: AnswerOptions::default(),
+            answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),
                 sni: Some(address(sni)),
-                drain: DRAIN,
+                end: EndOptions { drain: DRAIN },
                 ..DoorOptions::default()
             },
             agents: AgentsOptions::default(),

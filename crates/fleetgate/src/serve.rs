@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents;
 use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
-use crate::home::{self, HubAccess, Opened};
+use crate::home::{self, Opened};
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
 use crate::telemetry::{self, ControlMetrics};
@@ -109,7 +109,7 @@ impl Server {
 
         let mut inheritance = inherit(job)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = job.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
+        let dns = job.answers.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
         let apiserver =
             job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
         let sni = job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
@@ -193,7 +193,7 @@ impl Server {
         );
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
-        let drain = job.doors.drain;
+        let drain = job.doors.end.drain;
         Ok(Self {
             addresses,
             control,
@@ -228,12 +228,12 @@ impl Server {
             // Their listeners are the other's now, which answers for both.
             self.stop_http.cancel();
         }
-        // Before anything else: another controller can take over while connections end here.
+        // Not ready at once, so that nobody sends new work here while the rest of it ends.
+        self.state.set_ready(false);
+        // Before any connection: another controller can take over while they end here.
         if let Some(leading) = self.leading {
             leading.stop().await;
         }
-        // Not ready at once, so that nobody sends new work here while the rest of it ends.
-        self.state.set_ready(false);
         // Agents come back to whoever serves them next; what they sent is kept.
         self.stop_agents.cancel();
         let (doors, drain) = (self.doors, self.drain);
@@ -419,8 +419,8 @@ async fn open_home(
         (None, None)
     };
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
-    let access = HubAccess { client, roles, namespace, sources };
-    let opened = home::open_hub(access, &job.state, desk, metrics)?;
+    let settings = kubernetes::home::Settings { roles, namespace, sources };
+    let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
     Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)) })
 }
 
@@ -456,14 +456,15 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-fn say_what_is_not_there_yet(Job { dns, doors, agents, views, .. }: &Job) {
+fn say_what_is_not_there_yet(Job { answers, doors, agents, views, .. }: &Job) {
     let later = [("--http", doors.http), ("--https", doors.https)];
     for (flag, address) in later {
         if address.is_some() {
             tracing::warn!("{flag} is not supported yet and listens on nothing");
         }
     }
-    if [*dns, doors.apiserver, doors.sni, agents.agents, views.admin, views.metrics].iter().all(Option::is_none) {
+    if [answers.dns, doors.apiserver, doors.sni, agents.agents, views.admin, views.metrics].iter().all(Option::is_none)
+    {
         tracing::warn!(
             "nothing to listen on: give --dns, --apiserver, --sni, --agents, --admin or --metrics an address"
         );

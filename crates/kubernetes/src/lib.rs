@@ -11,7 +11,6 @@ mod index;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
-pub mod reach;
 pub mod resource;
 pub mod seen;
 pub mod tenants;

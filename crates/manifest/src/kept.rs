@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dns_endpoint::EndpointSpec;
 
-/// On an object that an agent claimed: the cluster that it speaks for.
-pub const CLUSTER_LABEL: &str = "fleetgate.dev/cluster";
-/// And the key that the agent knows it by.
+/// On an object that an agent claimed, beside the label of its cluster: the key that the agent knows it by.
 pub const KEY_ANNOTATION: &str = "fleetgate.dev/agent-key";
 
 /// All authorities that are trusted or will be, the oldest first; never empty.

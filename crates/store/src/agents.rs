@@ -5,8 +5,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use manifest::dns_endpoint::EndpointSpec;
-use manifest::kept::{Authorities, CLUSTER_LABEL, ClaimChange, Credential, KEY_ANNOTATION, KeptClaims, Owner};
+use manifest::dns_endpoint::{CLUSTER_LABEL, EndpointSpec};
+use manifest::kept::{Authorities, ClaimChange, Credential, KEY_ANNOTATION, KeptClaims, Owner};
 use model::{ClusterName, ObjectName, ObjectRef, Timestamp};
 use redb::{ReadableTable as _, TableDefinition};
 use serde::de::DeserializeOwned;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use model::identity::Kind;
 use model::{ObjectName, ObjectRef, Timestamp};
@@ -36,9 +37,12 @@ const FILE: &str = "fleetgate.redb";
 pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 
 pub struct Database {
-    inner: redb::Database,
+    /// `None` while it could not be opened again. Only that waits for those who read and write.
+    inner: RwLock<Option<redb::Database>>,
     /// Nobody will recall what is kept in memory, so that large files need not be kept.
-    in_memory: bool,
+    file: Option<PathBuf>,
+    /// A write failed. redb then refuses everything else until it is opened anew.
+    failed: AtomicBool,
     /// For the home: what agents claimed since it last looked.
     pub(crate) mailbox: Mailbox,
 }
@@ -87,13 +91,10 @@ impl Database {
         let failed = |source| DatabaseError::Folder { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(FILE);
-        let inner = redb::Builder::new().set_cache_size(CACHE).create(&path).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => DatabaseError::InUse { path: path.clone() },
-            error => DatabaseError::Open { path: path.clone(), source: Box::new(error.into()) },
-        })?;
+        let inner = open_file(&path)?;
         // Manifests may hold Secrets.
         restrict(&path).map_err(failed)?;
-        Self { inner, in_memory: false, mailbox: Mailbox::default() }.check_form(&path)
+        Self::new(inner, Some(path.clone())).check_form(&path)
     }
 
     /// Forgets everything when it is dropped.
@@ -101,7 +102,11 @@ impl Database {
         let path = Path::new("(memory)");
         let inner = redb::Builder::new().create_with_backend(InMemoryBackend::new());
         let inner = inner.map_err(|error| DatabaseError::Open { path: path.into(), source: Box::new(error.into()) })?;
-        Self { inner, in_memory: true, mailbox: Mailbox::default() }.check_form(path)
+        Self::new(inner, None).check_form(path)
+    }
+
+    fn new(inner: redb::Database, file: Option<PathBuf>) -> Self {
+        Self { inner: RwLock::new(Some(inner)), file, failed: AtomicBool::new(false), mailbox: Mailbox::default() }
     }
 
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
@@ -179,7 +184,7 @@ impl Database {
                     // All that begins with the key and a line end lies before the octet that follows it.
                     beside.retain_in(format!("{key}\n").as_str()..format!("{key}\u{b}").as_str(), |_, _| false)?;
                 }
-                let files = record.iter().flat_map(|record| &record.beside).filter(|_| !self.in_memory);
+                let files = record.iter().flat_map(|record| &record.beside).filter(|_| self.file.is_some());
                 for (path, content) in files {
                     // An empty file is one as well.
                     let parts = content.chunks(PART).chain(content.is_empty().then_some(&[][..]));
@@ -233,7 +238,8 @@ impl Database {
         table: Table,
         read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {
-        let attempt = || read(&self.inner.begin_read()?.open_table(table)?);
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let attempt = || read(&inner.as_ref().ok_or(redb::Error::DatabaseClosed)?.begin_read()?.open_table(table)?);
         attempt().map_err(|error| DatabaseError::Read(Box::new(error)))
     }
 
@@ -241,14 +247,39 @@ impl Database {
         &self,
         write: impl FnOnce(&redb::WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {
+        if self.failed.load(Ordering::Acquire) {
+            self.reopen()?;
+        }
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let attempt = || {
-            let transaction = self.inner.begin_write()?;
+            let transaction = inner.as_ref().ok_or(redb::Error::DatabaseClosed)?.begin_write()?;
             let value = write(&transaction)?;
             transaction.commit()?;
             Ok(value)
         };
-        attempt().map_err(|error| DatabaseError::Write(Box::new(error)))
+        attempt().map_err(|error| {
+            self.failed.store(true, Ordering::Release);
+            DatabaseError::Write(Box::new(error))
+        })
     }
+
+    /// A disk that was full need not be for ever.
+    fn reopen(&self) -> Result<(), DatabaseError> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        // It has to let go of the file first.
+        *inner = None;
+        *inner = Some(open_file(path)?);
+        self.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn open_file(path: &Path) -> Result<redb::Database, DatabaseError> {
+    redb::Builder::new().set_cache_size(CACHE).create(path).map_err(|error| match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => DatabaseError::InUse { path: path.into() },
+        error => DatabaseError::Open { path: path.into(), source: Box::new(error.into()) },
+    })
 }
 
 #[cfg(unix)]

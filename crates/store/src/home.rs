@@ -12,8 +12,10 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
+use manifest::dns_endpoint::EndpointSpec;
 use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
 use model::identity::Kind;
+use model::resource::{Endpoint, RecordClaims};
 use model::{ClusterName, Fact, FactChange, ObjectRef, Since, Timestamp};
 
 use crate::agents::ClaimRow;
@@ -252,7 +254,7 @@ impl Home {
     /// Takes away what agents claimed for clusters that are gone now.
     fn forget_claims(&mut self, changes: &mut Changes) {
         let gone = |(object, record): &(ObjectRef, Option<Record>)| {
-            (object.kind == Kind::Cluster && record.is_none()).then(|| cluster_name(object))
+            if object.kind == Kind::Cluster && record.is_none() { object.name.as_str().parse().ok() } else { None }
         };
         let gone: BTreeSet<ClusterName> = changes.records.iter().filter_map(gone).collect();
         if gone.is_empty() {
@@ -642,35 +644,29 @@ struct Changes {
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
-    let since = |moment| Since::at(moment);
-    match (object.kind, value) {
-        (Kind::Zone, None) => FactChange::Zone(object.name.clone(), None),
-        (Kind::Tenant, None) => FactChange::Tenant(object.name.clone(), None),
-        (Kind::Cluster, None) => FactChange::Cluster(cluster_name(object), None),
-        (_, None) => FactChange::Other(object.clone(), false),
-        (_, Some((at, Value::Zone(value)))) => FactChange::Zone(object.name.clone(), Some(Fact::new(since(at), value))),
-        (_, Some((at, Value::Tenant(value)))) => {
-            FactChange::Tenant(object.name.clone(), Some(Fact::new(since(at), value)))
-        }
-        (_, Some((at, Value::Cluster(value)))) => {
-            FactChange::Cluster(value.name.clone(), Some(Fact::new(since(at), *value)))
-        }
-        (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
+    match value {
+        Some((since, value)) => Manifest { object: object.clone(), value }.into_fact(Since::at(since), None),
+        None => FactChange::gone(object),
     }
 }
 
+/// What an agent claims speaks for its cluster alone.
 fn claim_fact(object: ObjectRef, row: Option<ClaimRow>) -> FactChange {
-    FactChange::Other(object, row.is_some())
+    let fact = row.map(|row| {
+        let since = |number: usize| row.endpoints_since.get(number).copied().map(Timestamp);
+        let endpoint =
+            |(number, endpoint): (usize, &EndpointSpec)| Endpoint { since: since(number), ..endpoint.to_model() };
+        let endpoints = row.endpoints.iter().enumerate().map(endpoint).collect();
+        let claims = RecordClaims { cluster: row.cluster.parse().ok(), endpoints };
+        Fact { since: Since::at(row.since()), generation: Some(row.generation), value: claims }
+    });
+    FactChange::Records(object, fact)
 }
 
 /// Whether it is the very cluster that is served: one that is deleted and written anew is another one.
 fn is_held(held: &HashMap<ObjectRef, Held>, cluster: &ClusterName, uid: &str) -> bool {
     let held = held.get(&ObjectRef::cluster_scoped(Kind::Cluster, cluster.into()));
-    held.is_some_and(|held| format!("{cluster}-{:x}", held.since.0) == uid)
-}
-
-fn cluster_name(object: &ObjectRef) -> model::ClusterName {
-    object.name.as_str().parse().expect("only documents with a valid cluster name become Cluster objects")
+    held.is_some_and(|held| *Since::at(held.since).uid(cluster) == *uid)
 }
 
 /// Whether the folder can be listed.

@@ -175,7 +175,8 @@ async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
     let kept = door.home.claims(&standing.owner).await?;
     let snapshot = door.snapshot.load_full();
     let claims = kept.into_iter().map(|kept| {
-        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name));
+        let parts = standing::parts(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
         JudgedClaims { key: kept.key, endpoints: kept.endpoints, verdicts }
     });
     to_json(&ClaimList { claims: claims.collect() })
@@ -198,7 +199,8 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     after.extend(changes.set.iter().map(|claims| (claims.key.clone(), claims.endpoints.len())));
     check_total(after.len(), after.values().sum())?;
 
-    let keys: Vec<String> = changes.set.iter().map(|claims| claims.key.clone()).collect();
+    let told = changes.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
+    let told: Vec<(String, Vec<String>)> = told.collect();
     let gone = changes.delete.into_iter().map(|key| (key, None));
     let set = changes.set.into_iter().map(|claims| (claims.key, Some(claims.endpoints)));
     let changes = set.chain(gone).map(|(key, endpoints)| {
@@ -219,9 +221,10 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     // Before the snapshot: who asks for what is newer gets too much rather than too little.
     let revision = door.verdicts.revision(&owner.cluster);
     let snapshot = door.snapshot.load_full();
-    let verdicts = keys.into_iter().zip(&changed).map(|(key, (object, generation))| {
+    // Those that are set come first.
+    let verdicts = told.into_iter().zip(&changed).map(|((key, parts), (object, generation))| {
         let is_judged = standing::is_judged(&snapshot, object, *generation);
-        let verdicts = if is_judged { standing::verdicts(&snapshot, object) } else { Vec::new() };
+        let verdicts = if is_judged { standing::verdicts(&snapshot, object, &parts) } else { Vec::new() };
         ClaimVerdict { key, verdicts }
     });
     to_json(&VerdictList { revision, verdicts: verdicts.collect() })
@@ -285,7 +288,8 @@ async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Resu
     let kept = door.home.claims(&standing.owner).await?;
     let snapshot = door.snapshot.load_full();
     let verdicts = kept.into_iter().map(|kept| {
-        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name));
+        let parts = standing::parts(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
         ClaimVerdict { key: kept.key, verdicts }
     });
     to_json(&VerdictList { revision, verdicts: verdicts.collect() })

@@ -1,8 +1,12 @@
 //! What the snapshot of the moment says of a cluster and of what its agents claim.
 
+use std::sync::Arc;
+
 use manifest::dns_endpoint::EndpointSpec;
 use manifest::kept::Owner;
-use manifest::verdict::PartVerdict;
+use manifest::verdict::{self, PartVerdict};
+use model::policy::Applicant;
+use model::snapshot::Detail;
 use model::{ClusterName, DnsName, ObjectName, ObjectRef, Snapshot};
 use ring::digest::{SHA256, digest};
 
@@ -13,33 +17,53 @@ const NAME_OCTETS: usize = 8;
 /// The first label of the door's name in every zone.
 const DOOR: &str = "agents";
 
-/// A cluster that is accepted.
+/// A cluster that is accepted, and whose tenant is.
 pub(super) struct Standing {
     pub(super) owner: Owner,
+    pub(super) applicant: Applicant,
     /// The zone that it is in.
     pub(super) apex: DnsName,
 }
 
 pub(super) fn of(snapshot: &Snapshot, cluster: &ClusterName) -> Option<Standing> {
     let part = snapshot.cluster(cluster)?;
-    let tenant = part.routes.first().map(|(_, route)| route.tenant.clone())?;
-    let owner = Owner { cluster: cluster.clone(), uid: part.id.as_str().into(), namespace: tenant };
-    Some(Standing { owner, apex: part.apex.clone() })
+    let tenant = snapshot.ground().tenant(&part.holding.tenant)?;
+    let owner =
+        Owner { cluster: cluster.clone(), uid: Arc::clone(&part.holding.uid), namespace: tenant.namespace.clone() };
+    let applicant = Applicant { tenant: tenant.name.clone(), cluster: Some(cluster.clone()) };
+    Some(Standing { owner, applicant, apex: part.apex.clone() })
 }
 
 /// The names at or under which an agent may claim something.
-pub(super) fn suffixes(_snapshot: &Snapshot, _standing: &Standing) -> Vec<String> {
-    Vec::new()
+pub(super) fn suffixes(snapshot: &Snapshot, standing: &Standing) -> Vec<String> {
+    snapshot.ground().suffixes(&standing.applicant).iter().map(ToString::to_string).collect()
 }
 
 /// What became of an object, endpoint by endpoint; none while nobody has come to it.
-pub(super) fn verdicts(_snapshot: &Snapshot, _object: &ObjectRef) -> Vec<PartVerdict> {
-    Vec::new()
+pub(super) fn verdicts(snapshot: &Snapshot, object: &ObjectRef, endpoints: &[String]) -> Vec<PartVerdict> {
+    let Some(status) = snapshot.status(object) else { return Vec::new() };
+    let verdicts = verdict::parts(status);
+    if matches!(status.detail, Detail::Records { .. }) {
+        // Of an earlier object, if there are more or fewer.
+        return if verdicts.len() == endpoints.len() { verdicts } else { Vec::new() };
+    }
+    // Of all of it at once: then that is what became of each.
+    let of_each = |part: &String| verdicts.first().map(|all| PartVerdict { part: part.clone(), ..all.clone() });
+    endpoints.iter().filter_map(of_each).collect()
 }
 
 /// What would become of endpoints.
-pub(super) fn judge(_snapshot: &Snapshot, _standing: &Standing, _endpoints: &[EndpointSpec]) -> Vec<PartVerdict> {
-    Vec::new()
+pub(super) fn judge(snapshot: &Snapshot, standing: &Standing, endpoints: &[EndpointSpec]) -> Vec<PartVerdict> {
+    let judged = endpoints.iter().map(|endpoint| {
+        let outcome = endpoint.claim().and_then(|claim| snapshot.judge(&standing.applicant, &claim));
+        PartVerdict::new(&endpoint.part(), &outcome)
+    });
+    judged.collect()
+}
+
+/// What endpoints are called in verdicts.
+pub(super) fn parts(endpoints: &[EndpointSpec]) -> Vec<String> {
+    endpoints.iter().map(EndpointSpec::part).collect()
 }
 
 /// Whether the plan has come to what an object is now.

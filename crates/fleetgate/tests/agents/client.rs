@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
@@ -10,7 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
-use crate::server::connect;
+/// Long enough for the slowest machine: reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What an agent shows: a certificate in PEM form, and its key.
 #[derive(Clone)]
@@ -54,6 +56,17 @@ impl Answer {
 }
 
 impl Bootstrap {
+    /// From what was printed, for the door at an address.
+    pub(crate) fn read(printed: &[u8], door: SocketAddr) -> Self {
+        let issued: Value = serde_json::from_slice(printed).unwrap();
+        let text = |field: &str| issued[field].as_str().expect(field).to_owned();
+        Self { door, token: text("token"), server_name: text("serverName"), ca: text("ca") }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.token.split('.').nth(1).unwrap()
+    }
+
     pub(crate) fn connect(&self, shown: Option<&Shown>) -> std::io::Result<Agent> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.ca.as_bytes()) {
@@ -72,7 +85,8 @@ impl Bootstrap {
         };
         let name = ServerName::try_from(self.server_name.clone()).unwrap();
         let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let mut stream = connect(self.door);
+        let mut stream = TcpStream::connect(self.door)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         connection.complete_io(&mut stream)?;
         Ok(Agent { stream: BufReader::new(StreamOwned::new(connection, stream)) })
     }

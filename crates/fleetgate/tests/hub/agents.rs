@@ -63,7 +63,9 @@ fn processes_share_the_authority_and_what_agents_say() {
     let mut at_one = issued.connect(Some(&shown)).unwrap();
     let mut at_two = elsewhere.connect(Some(&shown)).unwrap();
     for agent in [&mut at_one, &mut at_two] {
-        assert_eq!(agent.get("/v1/cluster").json()["cluster"], "c1", "either trusts what the other signed");
+        let answer = agent.get("/v1/cluster");
+        assert_eq!(answer.json()["cluster"], "c1", "either trusts what the other signed");
+        assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
     }
     let types = hub.kubectl(&["get", "secrets", "-n", "fleetgate-system", "-o", "jsonpath={.items[*].type}"]).unwrap();
     let types: Vec<&str> = types.split_whitespace().collect();
@@ -82,6 +84,7 @@ fn processes_share_the_authority_and_what_agents_say() {
 
     let answer = at_one.post("/v1/claims", &claim("sync/default/web", "web.c1.fleet.example"));
     assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.json()["verdicts"][0]["verdicts"][0]["published"], true, "{}", answer.text);
     let [object] = <[Value; 1]>::try_from(objects(&hub)).unwrap();
     assert_eq!(object["metadata"]["labels"]["fleetgate.dev/cluster"], "c1");
     assert_eq!(object["metadata"]["annotations"]["fleetgate.dev/agent-key"], "sync/default/web");

@@ -103,6 +103,63 @@ fn a_token_buys_a_certificate_and_a_revocation_counts_at_once() {
     server.terminate();
 }
 
+/// One bad record does not hurt the others, and each is told what became of it.
+#[test]
+fn claims_are_judged_one_by_one_and_served() {
+    let fleet = fleet();
+    let mut server = serve(&fleet);
+    let issued = issue(&fleet, &server, "c1", &[]);
+    let shown = issued.enrolled();
+    let mut agent = issued.connect(Some(&shown)).unwrap();
+    let view = agent.get("/v1/cluster").json();
+    assert_eq!(view["suffixes"], json!(["c1.fleet.example"]), "{view}");
+    let endpoint = |name: &str, target: &str| json!({ "dnsName": name, "recordType": "A", "targets": [target] });
+    let endpoints = json!([
+        endpoint("web.c1.fleet.example", "198.51.100.11"),
+        endpoint("web.c2.fleet.example", "198.51.100.11"),
+        endpoint("api.c1.fleet.example", "198.51.100.11"),
+        endpoint("a..b", "198.51.100.11"),
+        endpoint("evil.c1.fleet.example", "169.254.169.254"),
+        endpoint("more.c1.fleet.example", "198.51.100.11"),
+    ]);
+    let published = |verdicts: &Value| -> Vec<bool> {
+        verdicts.as_array().unwrap().iter().map(|verdict| verdict["published"].as_bool().unwrap()).collect()
+    };
+    let expected = [true, false, false, false, false, true];
+    let judged = agent.post("/v1/judge", &json!({ "endpoints": endpoints })).json();
+    assert_eq!(published(&judged["verdicts"]), expected, "{judged}");
+    assert_eq!(server.resolve("web.c1.fleet.example", "A"), ["198.51.100.11"], "by the wildcard; nothing was changed");
+    assert_eq!(agent.get("/v1/claims").json(), json!({ "claims": [] }));
+
+    let first = agent.get("/v1/verdicts").json();
+    let waiting = {
+        let (issued, shown, after) = (issued.clone(), shown.clone(), first["revision"].clone());
+        std::thread::spawn(move || {
+            issued.connect(Some(&shown)).unwrap().get(&format!("/v1/verdicts?after={after}")).json()
+        })
+    };
+    let answer = agent.post("/v1/claims", &json!({ "set": [{ "key": "a", "endpoints": endpoints }] })).json();
+    assert_eq!(published(&answer["verdicts"][0]["verdicts"]), expected, "{answer}");
+    for (number, code) in [(1, "NotYours"), (2, "NameReserved"), (3, "BadName"), (4, "TargetNotAllowed")] {
+        let verdict = &answer["verdicts"][0]["verdicts"][number];
+        assert_eq!(verdict["code"], code, "{verdict}");
+        assert!(!verdict["reason"].as_str().unwrap().contains("rival"), "{verdict}");
+    }
+    let news = waiting.join().unwrap();
+    assert_eq!(published(&news["verdicts"][0]["verdicts"]), expected, "who waits for verdicts is told: {news}");
+    assert_ne!(news["revision"], first["revision"]);
+    let claims = agent.get("/v1/claims").json();
+    assert_eq!(published(&claims["claims"][0]["verdicts"]), expected, "{claims}");
+
+    let moved = json!({ "set": [{ "key": "a", "endpoints": [
+        { "dnsName": "mail.c1.fleet.example", "recordType": "TXT", "targets": ["by an agent"] },
+    ] }] });
+    let answer = agent.post("/v1/claims", &moved).json();
+    assert_eq!(published(&answer["verdicts"][0]["verdicts"]), [true], "{answer}");
+    server.until("it is served", |server| server.resolve("mail.c1.fleet.example", "TXT") == ["\"by an agent\""]);
+    server.terminate();
+}
+
 #[test]
 fn what_agents_have_outlives_a_restart() {
     let fleet = fleet();
