@@ -140,7 +140,7 @@ fn claims_are_judged_one_by_one_and_served() {
     };
     let answer = agent.post("/v1/claims", &json!({ "set": [{ "key": "a", "endpoints": endpoints }] })).json();
     assert_eq!(published(&answer["verdicts"][0]["verdicts"]), expected, "{answer}");
-    for (number, code) in [(1, "NotYours"), (2, "NameReserved"), (3, "BadName"), (4, "TargetNotAllowed")] {
+    for (number, code) in [(1, "NotYours"), (2, "ControlPlaneName"), (3, "BadName"), (4, "TargetForbidden")] {
         let verdict = &answer["verdicts"][0]["verdicts"][number];
         assert_eq!(verdict["code"], code, "{verdict}");
         assert!(!verdict["reason"].as_str().unwrap().contains("rival"), "{verdict}");
