@@ -15,6 +15,8 @@ mod step;
 mod tests;
 mod zone;
 
+pub(crate) use zone::AGENTS_LABEL;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -424,7 +426,7 @@ impl Planner {
                 }
                 let recalled = recalled.as_ref().or(state.cluster.kept.as_ref());
                 let last = cluster::LastSet { before, recalled, is_braked };
-                let uid = uid(&state.seniority);
+                let uid = state.seniority.since.uid(&who.cluster);
                 let part = cluster::part(&state.cluster, draft, zone, tenant, &last, uid, step.now());
                 let status = cluster::status(&state.cluster, draft, zone, &part);
                 step.set_status(object, status.of_generation(generation));
@@ -539,11 +541,6 @@ fn cluster_object(name: &ClusterName) -> ObjectRef {
 /// Whose a cluster is, of those that are accepted.
 fn owner_of(clusters: &HashMap<ClusterName, ClusterState>) -> impl Fn(&ClusterName) -> Option<ObjectName> + '_ {
     |name| clusters.get(name).filter(|state| state.accepted).map(|state| state.cluster.tenant.clone())
-}
-
-/// On a hub the object's own; a folder has none, and the moment it was first seen tells it from a later one.
-fn uid(Seniority { since, cluster }: &Seniority) -> Arc<str> {
-    since.tie.clone().unwrap_or_else(|| format!("{cluster}-{:x}", since.moment.0).into())
 }
 
 fn claims_of(draft: Option<&Result<Draft, Refusal>>) -> &[Claim] {
