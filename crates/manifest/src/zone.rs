@@ -155,8 +155,8 @@ pub struct WithdrawalSpec {
     /// How long the last addresses stay when no node is ready.
     #[serde(default = "default_grace")]
     pub grace: Text<Span>,
-    /// Above this share of the zone's clusters at once, nothing is withdrawn until somebody releases it. Without effect
-    /// so far.
+    /// Above this share at once, of the zone's clusters or of a tenant's names, nothing is withdrawn until somebody releases
+    /// it.
     #[serde(default = "default_max_share", deserialize_with = "plain")]
     #[schemars(range(min = 0, max = 1))]
     pub max_share: f64,

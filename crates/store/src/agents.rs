@@ -90,12 +90,23 @@ pub type ChangedClaims = BTreeMap<ObjectRef, Option<ClaimRow>>;
 #[derive(Default)]
 pub(crate) struct Mailbox {
     changed: Mutex<ChangedClaims>,
+    /// What somebody has let go, and until when.
+    released: Mutex<BTreeMap<ObjectRef, Timestamp>>,
     home: Mutex<Option<Sender<Signal>>>,
 }
 
 impl Mailbox {
     fn post(&self, changes: impl IntoIterator<Item = (ObjectRef, Option<ClaimRow>)>) {
         lock(&self.changed).extend(changes);
+        self.wake();
+    }
+
+    pub(crate) fn post_release(&self, object: ObjectRef, until: Timestamp) {
+        lock(&self.released).insert(object, until);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(home) = &*lock(&self.home) {
             // Nobody is there any more when the process ends; the next one reads the table.
             let _ = home.send(Signal::Claims);
@@ -248,7 +259,12 @@ impl Database {
     /// Has this home be told of claims that change from now on.
     pub(crate) fn tell(&self, home: Sender<Signal>) {
         lock(&self.mailbox.changed).clear();
+        lock(&self.mailbox.released).clear();
         *lock(&self.mailbox.home) = Some(home);
+    }
+
+    pub(crate) fn take_released(&self) -> BTreeMap<ObjectRef, Timestamp> {
+        std::mem::take(&mut lock(&self.mailbox.released))
     }
 
     pub(crate) fn take_changed_claims(&self) -> ChangedClaims {
