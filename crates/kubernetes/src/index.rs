@@ -256,8 +256,9 @@ impl Index {
                         numbers.extend(of_zones.map(|(apex, number)| FactChange::ReverseNumber(apex, number)));
                     }
                     Value::Tenant(_) => {
-                        let held = manifest::hub::held(&object.name, &value);
+                        let (held, resting) = manifest::hub::withdrawals(&object.name, &value);
                         numbers.push(FactChange::Held(object.name.clone(), held));
+                        numbers.extend((!resting.is_empty()).then_some(FactChange::Resting(resting)));
                     }
                     Value::Records(_) | Value::AddressClaim(_) | Value::Address(..) | Value::Other => {}
                 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use model::identity::Kind;
-use model::resource::{Endpoint, HeldClaims, Node};
+use model::resource::{Endpoint, HeldClaims, Node, Place, Resting};
 use model::snapshot::{Detail, KeptSet, ReverseZone, Status};
 use model::{ClusterName, DnsName, ObjectName, ObjectRef, Since};
 use schemars::JsonSchema;
@@ -45,6 +45,37 @@ pub struct TenantStatus {
     #[serde(default, skip_serializing_if = "List::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub held: List<HeldStatus, MOST_HELD>,
+    /// What the tenant had until just now: nobody else can have it yet, as caches still know it.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resting: List<RestingStatus, 1000>,
+}
+
+/// A name that rests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestingStatus {
+    /// The name.
+    pub name: Text<DnsName>,
+    /// Where it is the subtree of a Cluster: the UID of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// Until when.
+    pub until: Text<Moment>,
+}
+
+impl RestingStatus {
+    fn of((place, resting): &(Place, Resting)) -> Self {
+        let (Place::Name(name) | Place::Subtree(name)) = place;
+        let cluster_uid = resting.cluster.as_ref().map(ToString::to_string);
+        Self { name: Text(name.clone()), cluster_uid, until: Text(Moment(resting.until)) }
+    }
+
+    pub(crate) fn into_model(self, tenant: &ObjectName) -> (Place, Resting) {
+        let (name, cluster) = (self.name.0, self.cluster_uid.map(Into::into));
+        let place = if cluster.is_some() { Place::Subtree(name) } else { Place::Name(name) };
+        (place, Resting { tenant: tenant.clone(), cluster, until: self.until.0.0 })
+    }
 }
 
 /// What is held of a `DNSEndpoint`.
@@ -365,7 +396,10 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         (_, Detail::Records { .. }) => {
             serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })
         }
-        (_, Detail::Tenant { held }) => serde_json::to_value(TenantStatus { conditions, held: HeldStatus::list(held) }),
+        (_, Detail::Tenant { held, resting }) => {
+            let resting = List(resting.iter().map(RestingStatus::of).collect());
+            serde_json::to_value(TenantStatus { conditions, held: HeldStatus::list(held), resting })
+        }
         (_, Detail::None) => serde_json::to_value(ObjectStatus { conditions }),
     };
     written.expect("a status is made of texts and numbers")

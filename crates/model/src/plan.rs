@@ -194,8 +194,9 @@ impl Planner {
         other_ground |= self.hold_anew(&step, &mut touched.records);
         let (addresses, other_owners) = self.settle_addresses(&mut touched.records, now);
         other_ground |= other_owners;
-        let to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
+        let mut to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
         self.records.settle(touched.records, &self.ground, &mut step);
+        to_tell.extend(self.records.quarantine.take_untold());
         for tenant in to_tell.union(&touched.tenants) {
             self.tell_tenant(tenant, &mut step);
         }
@@ -241,7 +242,9 @@ impl Planner {
             );
             Condition::new(Condition::WITHDRAWALS_HELD, true, "TooManyAtOnce", message)
         });
-        let detail = if held.is_empty() { Detail::None } else { Detail::Tenant { held } };
+        let resting = self.records.quarantine.rests_of(name);
+        let is_plain = held.is_empty() && resting.is_empty();
+        let detail = if is_plain { Detail::None } else { Detail::Tenant { held, resting } };
         let status = Status::accepted(namespace.into_iter().chain(told), detail);
         step.set_status(tenant_object(name), status.of_generation(fact.generation));
     }

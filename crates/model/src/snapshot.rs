@@ -19,7 +19,7 @@ use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
-use crate::resource::{HeldClaims, Limits};
+use crate::resource::{HeldClaims, Limits, Place, Resting};
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -125,7 +125,7 @@ impl Snapshot {
     /// How many names are held of a Zone or a Tenant.
     pub fn held_names(&self, object: &ObjectRef) -> usize {
         let held = |status: &Status| match &status.detail {
-            Detail::Tenant { held } => held.iter().flat_map(HeldClaims::names).cloned().collect::<Vec<_>>(),
+            Detail::Tenant { held, .. } => held.iter().flat_map(HeldClaims::names).cloned().collect::<Vec<_>>(),
             _ => Vec::new(),
         };
         if object.kind == Kind::Tenant {
@@ -381,6 +381,8 @@ pub enum Detail {
     Tenant {
         /// What is held of it, the oldest first.
         held: Vec<HeldClaims>,
+        /// What it had and nobody else can have yet; what rests longest first.
+        resting: Vec<(Place, Resting)>,
     },
     Zone {
         serial: u32,

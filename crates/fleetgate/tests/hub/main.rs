@@ -3,6 +3,7 @@
 
 mod agents;
 mod bad_input;
+mod brake;
 mod disk;
 mod external_dns;
 mod fixture;

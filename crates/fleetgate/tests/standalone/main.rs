@@ -4,6 +4,7 @@
 mod admin;
 mod agents;
 mod bad_input;
+mod brake;
 mod crash;
 mod demo;
 mod explain;

@@ -60,7 +60,7 @@ fn a_source_that_shows_nothing_is_not_believed() {
 fn told(fleet: &Fleet) -> Vec<HeldClaims> {
     let object = crate::ObjectRef::cluster_scoped(Kind::Tenant, "acme".parse().unwrap());
     match &fleet.planned.snapshot.status(&object).unwrap().detail {
-        Detail::Tenant { held } => held.clone(),
+        Detail::Tenant { held, .. } => held.clone(),
         _ => Vec::new(),
     }
 }
