@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Get(GetOptions),
     /// Say beforehand where a connection, or a DNS query, would go and which rule decides
     Explain(ExplainOptions),
+    /// Issue, list and revoke what agents are started with
+    #[command(subcommand)]
+    Credential(crate::credential::CredentialCommand),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
     /// Start a small fleet on loopback to look at
@@ -96,6 +99,8 @@ pub(crate) struct ServeOptions {
     pub(crate) answers: AnswerOptions,
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) doors: DoorOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) agents: AgentsOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -104,6 +109,8 @@ pub(crate) struct ServeOptions {
 pub(crate) struct ControllerOptions {
     #[command(flatten, next_help_heading = "The hub")]
     pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) agents: AgentsOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -201,9 +208,6 @@ pub(crate) struct DoorOptions {
     /// Federated ingress over HTTPS (not there yet: listens on nothing)
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
-    /// The agents' door and tunnel (not there yet: listens on nothing)
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) agents: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
@@ -222,12 +226,23 @@ impl Default for DoorOptions {
             sni: None,
             http: None,
             https: None,
-            agents: None,
             trusted_proxies: Vec::new(),
             keep_disallowed: false,
             end: EndOptions { drain: Duration::ZERO },
         }
     }
+}
+
+/// For those who change something.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AgentsOptions {
+    /// The agents' door: HTTPS for what runs in tenant clusters
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) agents: Option<SocketAddr>,
+    /// A file with a secret text of at least 32 characters: requests to --admin that carry it may change something, and come
+    /// from other machines
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_ADMIN_CREDENTIAL")]
+    pub(crate) admin_credential: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -339,6 +354,6 @@ pub(crate) struct DemoOptions {
     pub(crate) log: LogOptions,
 }
 
-fn parse_span(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|error| error.to_string())
 }

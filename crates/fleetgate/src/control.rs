@@ -209,6 +209,7 @@ impl Control {
         }
         self.publish_names(&planned);
         if changed {
+            self.state.verdicts.publish(&planned.snapshot, &planned.changes.statuses);
             let took = begun.elapsed();
             self.metrics.planned(took);
             self.report(&before, &planned, count, took);

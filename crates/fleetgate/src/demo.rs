@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::{AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions};
+use crate::arguments::{
+    AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions,
+};
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
@@ -51,6 +53,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
                 end: EndOptions { drain: DRAIN },
                 ..DoorOptions::default()
             },
+            agents: AgentsOptions::default(),
             views: ViewOptions { admin: Some(address(admin)), metrics: None, log: options.log.clone() },
         };
         // The usual ports, so that commands can be typed from memory; any others where one of them is taken.

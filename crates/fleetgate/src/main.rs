@@ -1,9 +1,11 @@
 //! The front door and the phone book of a fleet of Kubernetes clusters.
 
 mod admin;
+mod agents;
 mod arguments;
 mod check;
 mod control;
+mod credential;
 mod demo;
 mod explain;
 mod get;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Credential(command) => credential::run(&command),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 //! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
 //! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]).
 
+pub mod agents;
 pub mod apply;
 pub mod client;
 pub mod home;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::{DynamicObject, ObjectMeta};
+use manifest::labels::RELEASED;
 use manifest::status::ClusterStatus;
 use model::{ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -184,6 +185,10 @@ fn slim_metadata(metadata: &ObjectMeta) -> Value {
     }
     if let Some(labels) = metadata.labels.as_ref().filter(|labels| !labels.is_empty()) {
         kept["labels"] = json!(labels);
+    }
+    // Of annotations, which others fill with whole objects, nothing but our own word.
+    if let Some(released) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(RELEASED)) {
+        kept["annotations"] = json!({ RELEASED: released });
     }
     kept
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use model::address::{AddressClaim, AddressPool, Allocation, ClaimId};
 use model::identity::Kind;
 use model::resource::{Cluster, RecordClaims, Tenant, Zone};
-use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since};
+use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since, Timestamp};
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
@@ -18,7 +18,7 @@ use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::DnsEndpointSpec;
 use crate::federation::FederationPolicySpec;
 use crate::foreign;
-use crate::labels::{LabelKey, LabelValue};
+use crate::labels::{self, LabelKey, LabelValue};
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written, checked_option};
@@ -141,7 +141,7 @@ pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mista
     }
     match kind {
         Kind::Zone => zone(document, lookup),
-        Kind::Tenant => of_spec(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Tenant => tenant(document),
         Kind::Cluster => cluster(document, lookup),
         Kind::AddressPool => {
             of_spec(document, kind, |name, spec: AddressPoolSpec| Value::AddressPool(spec.into_model(name)))
@@ -218,8 +218,8 @@ struct Metadata<N> {
     namespace: Option<Text<Namespace>>,
     #[serde(default)]
     labels: BTreeMap<Text<LabelKey>, Text<LabelValue>>,
-    #[serde(default, rename = "annotations")]
-    _annotations: BTreeMap<Text<LabelKey>, String>,
+    #[serde(default)]
+    annotations: BTreeMap<Text<LabelKey>, String>,
     // What a hub adds: allowed, so that an object exported from one can be put into a folder.
     #[serde(default, rename = "uid")]
     _uid: Option<IgnoredAny>,
@@ -235,6 +235,14 @@ struct Metadata<N> {
     _owner_references: Option<IgnoredAny>,
     #[serde(default, rename = "finalizers")]
     _finalizers: Option<IgnoredAny>,
+}
+
+impl<N> Metadata<N> {
+    fn released(&self, document: &Document<'_>) -> Result<Option<Timestamp>, Mistake> {
+        let annotation = self.annotations.iter().find(|(key, _)| key.0.0 == labels::RELEASED);
+        labels::released(annotation.map(|(_, text)| text.as_str()))
+            .map_err(|reason| where_it_says(document, labels::RELEASED, reason))
+    }
 }
 
 /// A hub refuses `spec:` with nothing behind it, also where nothing in it is required.
@@ -271,9 +279,18 @@ fn of_spec<S: DeserializeOwned + Check>(
 
 fn zone(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(document)?;
+    let released = metadata.released(document)?;
     let object = place(document, Kind::Zone, metadata.name.0.clone(), metadata.namespace)?;
     let zone = spec.into_model(metadata.name.0, &mut lookup).map_err(|wrong| in_file(document, &wrong))?;
-    Ok(Manifest { object, value: Value::Zone(zone) })
+    Ok(Manifest { object, value: Value::Zone(Zone { released, ..zone }) })
+}
+
+fn tenant(document: &Document<'_>) -> Result<Manifest, Mistake> {
+    let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(document)?;
+    let released = metadata.released(document)?;
+    let object = place(document, Kind::Tenant, metadata.name.0.clone(), metadata.namespace)?;
+    let tenant = spec.into_model(metadata.name.0);
+    Ok(Manifest { object, value: Value::Tenant(Tenant { released, ..tenant }) })
 }
 
 fn cluster(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
@@ -375,7 +392,8 @@ pub fn first_content_line(document: &Document<'_>) -> usize {
 }
 
 fn known_kinds() -> String {
-    Kind::ALL.map(Kind::as_str).join(", ")
+    let written = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Address);
+    written.map(Kind::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use model::identity::Kind;
-use model::{ClusterName, DnsName, Number, ObjectName, ObjectRef};
+use model::resource::{Tenant, Zone};
+use model::{ClusterName, DnsName, Number, ObjectName, ObjectRef, Timestamp};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value as Json;
@@ -14,6 +15,7 @@ use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec};
 use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
+use crate::labels;
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, ZoneStatus};
 use crate::tenant::TenantSpec;
@@ -27,6 +29,7 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         Kind::Zone => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(object)?;
             let zone = spec.into_model(metadata.name.0.clone(), &mut lookup).map_err(wrong_file)?;
+            let zone = Zone { released: metadata.released()?, ..zone };
             place(kind, metadata.name.0, metadata.namespace, Value::Zone(zone))
         }
         Kind::Cluster => {
@@ -35,7 +38,12 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
             let value = Value::Cluster(Box::new(cluster.map_err(wrong_file)?));
             place(kind, ObjectName::from(&metadata.name.0), metadata.namespace, value)
         }
-        Kind::Tenant => of_spec(kind, object, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Tenant => {
+            let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(object)?;
+            let released = metadata.released()?;
+            let tenant = Tenant { released, ..spec.into_model(metadata.name.0.clone()) };
+            place(kind, metadata.name.0, metadata.namespace, Value::Tenant(tenant))
+        }
         Kind::AddressPool => {
             of_spec(kind, object, |name, spec: AddressPoolSpec| Value::AddressPool(spec.into_model(name)))
         }
@@ -101,6 +109,15 @@ struct Metadata<N> {
     namespace: Option<Text<Namespace>>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl<N> Metadata<N> {
+    fn released(&self) -> Result<Option<Timestamp>, String> {
+        let annotation = self.annotations.get(labels::RELEASED).map(String::as_str);
+        labels::released(annotation).map_err(|reason| format!("metadata.annotations: {reason}"))
+    }
 }
 
 fn of_spec<S: DeserializeOwned + Check>(

@@ -294,6 +294,8 @@ impl ZoneSpec {
             authoritative: self.publish.contains(&Publisher::Authoritative),
             hand_out,
             grace: self.withdrawal.grace.0.0,
+            max_share: self.withdrawal.max_share,
+            released: None,
             hindrance,
         })
     }

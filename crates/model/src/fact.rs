@@ -64,6 +64,12 @@ impl Since {
     pub fn at(moment: Timestamp) -> Self {
         Self { moment, tie: None }
     }
+
+    /// Tells a cluster from a later one of the same name. On a hub it is the object's own; a folder has none, and the moment
+    /// that it was first seen does.
+    pub fn uid(&self, cluster: &ClusterName) -> Arc<str> {
+        self.tie.clone().unwrap_or_else(|| format!("{cluster}-{:x}", self.moment.0).into())
+    }
 }
 
 /// A resource and since when it has been there.

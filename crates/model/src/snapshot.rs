@@ -14,6 +14,7 @@ use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
+use crate::plan::AGENTS_LABEL;
 use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
@@ -96,6 +97,17 @@ impl Snapshot {
     /// Who owns what: for doors that are asked for something.
     pub fn ground(&self) -> &Ground {
         &self.ground
+    }
+
+    /// The agents' door in a zone.
+    pub fn agents_door(apex: &DnsName) -> Option<DnsName> {
+        apex.prepend(AGENTS_LABEL).ok()
+    }
+
+    /// Whether it is the name of the agents' door in an accepted zone.
+    pub fn is_agents_door(&self, name: &DnsName) -> bool {
+        let is_ours = name.labels().next() == Some(AGENTS_LABEL.as_bytes());
+        is_ours && name.parent().is_some_and(|apex| self.ground.has_zone(&apex))
     }
 
     /// What would become of a claim now, as far as can be told without taking it in: by itself, and beside what others
@@ -202,6 +214,8 @@ pub struct ClusterPart {
     pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+    /// They stay although that is over, as too many others would go too.
+    pub held: bool,
 }
 
 /// A name that a tenant claimed and has.
@@ -241,6 +255,11 @@ impl ClusterPart {
     /// The names that others are to answer for.
     pub fn handed_out(&self) -> &[NameRecords] {
         if self.hand_out { &self.names } else { &[] }
+    }
+
+    /// Whether its `apps` name has records.
+    pub(crate) fn has_apps(&self) -> bool {
+        self.names.last().is_some_and(|name| name.name.is_wildcard())
     }
 
     /// What a restart must not forget, while no node is ready.
@@ -429,6 +448,11 @@ impl Condition {
     pub const PTR_PUBLISHED: &'static str = "PtrPublished";
     /// The reverse zones of the pool are answered for.
     pub const REVERSE_SERVED: &'static str = "ReverseServed";
+
+    /// Objects in the tenant's namespace are its own.
+    pub const NAMESPACE_OWNED: &'static str = "NamespaceOwned";
+    /// Names would go in a mass, and are served on until somebody lets them go.
+    pub const WITHDRAWALS_HELD: &'static str = "WithdrawalsHeld";
 
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }

@@ -12,6 +12,8 @@ use redb::backends::InMemoryBackend;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 
+use crate::agents::{AUTHORITIES, CLAIMS, CREDENTIALS, ClaimRow, MOMENTS, Mailbox};
+
 /// `Kind/namespace/name` to a [`Record`] in JSON.
 const OBJECTS: Table = TableDefinition::new("objects");
 /// `Kind/namespace/name`, a line end, the path as its manifest gives it, a line end and eight digits, to a part of that
@@ -43,6 +45,8 @@ pub struct Database {
     file: Option<PathBuf>,
     /// A write failed. redb then refuses everything else until it is opened anew.
     failed: AtomicBool,
+    /// For the home: what agents claimed since it last looked.
+    pub(crate) mailbox: Mailbox,
 }
 
 /// One object as it was last accepted.
@@ -104,13 +108,13 @@ impl Database {
     }
 
     fn new(inner: redb::Database, file: Option<PathBuf>) -> Self {
-        Self { inner: RwLock::new(Some(inner)), file, failed: AtomicBool::new(false) }
+        Self { inner: RwLock::new(Some(inner)), file, failed: AtomicBool::new(false), mailbox: Mailbox::default() }
     }
 
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
-            for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB] {
+            for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;
@@ -144,10 +148,15 @@ impl Database {
         Ok(objects)
     }
 
-    /// All objects of one kind, in the order of their names.
+    /// All objects of one kind, in the order of their names; those that agents claim among them.
     pub fn list(&self, kind: Kind) -> Result<Vec<(ObjectRef, Record)>, DatabaseError> {
         let mut objects = Vec::new();
         self.for_each(&format!("{kind}/"), |object, record| objects.push((object, record)))?;
+        if kind == Kind::DnsEndpoint {
+            let claimed = self.all_claims()?.into_iter().map(|(object, row)| (object.clone(), row.record(&object)));
+            objects.extend(claimed);
+            objects.sort_by(|(one, _), (other, _)| one.cmp(other));
+        }
         Ok(objects)
     }
 
@@ -155,7 +164,14 @@ impl Database {
         let key = key(object);
         let found =
             self.read_with(OBJECTS, |table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
-        found.map(|value| decode(&key, &value)).transpose()
+        if let Some(value) = found {
+            return decode(&key, &value).map(Some);
+        }
+        let claimed =
+            self.read_with(CLAIMS, |table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
+        let row =
+            claimed.map(|value| serde_json::from_slice::<ClaimRow>(&value).map_err(|_| DatabaseError::Entry(key)));
+        Ok(row.transpose()?.map(|row| row.record(object)))
     }
 
     /// One transaction: after a crash at any moment either all of it is there or nothing. Returns once it is on disk.
@@ -219,7 +235,7 @@ impl Database {
         })?
     }
 
-    fn read_with<T>(
+    pub(crate) fn read_with<T>(
         &self,
         table: Table,
         read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, redb::Error>,
@@ -279,12 +295,12 @@ fn restrict(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn key(object: &ObjectRef) -> String {
+pub(crate) fn key(object: &ObjectRef) -> String {
     let namespace = object.namespace.as_ref().map_or("", ObjectName::as_str);
     format!("{}/{namespace}/{}", object.kind, object.name)
 }
 
-fn object(key: &str) -> Option<ObjectRef> {
+pub(crate) fn object(key: &str) -> Option<ObjectRef> {
     let mut parts = key.splitn(3, '/');
     let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
     let kind = Kind::ALL.into_iter().find(|candidate| candidate.as_str() == kind)?;

@@ -4,6 +4,7 @@
 //! keeps it, and the facts go to the planner.
 
 mod addresses;
+pub mod agents;
 pub mod database;
 pub mod folder;
 pub mod home;

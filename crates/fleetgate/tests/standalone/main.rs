@@ -3,6 +3,7 @@
 
 mod addresses;
 mod admin;
+mod agents;
 mod bad_input;
 mod crash;
 mod demo;

@@ -2,6 +2,7 @@
 
 mod accepted;
 mod addresses;
+mod brake;
 mod fleet;
 mod gate;
 mod hub;

@@ -21,7 +21,7 @@ pub(super) const REFRESH: u32 = 3600;
 pub(super) const RETRY: u32 = 600;
 pub(super) const EXPIRE: u32 = 86_400;
 /// Where the agents' door is found by server name.
-const AGENTS_LABEL: &str = "agents";
+pub(crate) const AGENTS_LABEL: &str = "agents";
 
 /// The accepted zones, by apex, and the names that they keep to themselves.
 #[derive(Debug, Default)]
@@ -59,6 +59,8 @@ impl Domains {
             negative_ttl: soa(zone).minimum,
             authoritative: zone.authoritative,
             hand_out: zone.hand_out,
+            max_share: zone.max_share,
+            released: zone.released,
             name: zone.name.clone(),
             file: zone.zone_file.clone(),
         });

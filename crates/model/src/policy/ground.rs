@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use super::Applicant;
-use crate::fact::Since;
+use crate::fact::{Since, Timestamp};
 use crate::identity::{ClusterName, ObjectName};
 use crate::name::DnsName;
 use crate::network::Cidr;
@@ -52,6 +52,8 @@ pub(crate) struct ZoneGround {
     pub(crate) negative_ttl: u32,
     pub(crate) authoritative: bool,
     pub(crate) hand_out: bool,
+    pub(crate) max_share: f64,
+    pub(crate) released: Option<Timestamp>,
     pub(crate) name: ObjectName,
     pub(crate) file: Option<Arc<ZoneFile>>,
 }
@@ -108,6 +110,11 @@ impl Ground {
         self.namespaces.get(namespace)?.first().map(|(_, tenant)| tenant)
     }
 
+    /// All that say so.
+    pub(crate) fn owners_of_namespace(&self, namespace: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.namespaces.get(namespace).into_iter().flat_map(|owners| owners.iter().map(|(_, tenant)| tenant))
+    }
+
     pub fn tenant(&self, name: &ObjectName) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
     }
@@ -127,6 +134,10 @@ impl Ground {
             }
         }
         found
+    }
+
+    pub(crate) fn has_zone(&self, apex: &DnsName) -> bool {
+        self.zones.contains_key(apex)
     }
 
     /// The zone that answers for a name: the deepest one that it lies in.

@@ -1,9 +1,9 @@
 //! A planner with a clock, facts as lines of text, and its snapshot as lines of text.
 //!
 //! ```text
-//! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
+//! zone main fleet.example since=1 ttl=30 grace=60 share=1 released=1000 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
-//! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5
+//! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5 released=1000
 //! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
@@ -270,6 +270,8 @@ fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
         authoritative: !settings.has("external"),
         hand_out: settings.has("handout"),
         grace: Duration::from_secs(parse(settings.get("grace").unwrap_or("60"))),
+        max_share: parse(settings.get("share").unwrap_or("1")),
+        released: settings.get("released").map(|seconds| at(parse(seconds))),
         hindrance: settings.has("dnssec").then_some(Refusal::NotYet("spec.dnssec")),
     }
 }
@@ -319,6 +321,7 @@ fn tenant(name: &str, settings: &Settings<'_>) -> Tenant {
             addresses: settings.get("addresses").map(parse),
             ..Quota::default()
         },
+        released: settings.get("released").map(|seconds| at(parse(seconds))),
         limits: settings.limits(),
     }
 }
