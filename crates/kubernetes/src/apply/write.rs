@@ -188,6 +188,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn addresses_are_created_or_replaced_as_they_were_seen() {
+        let name: ObjectName = "192.0.2.1".parse().unwrap();
+        let spec: manifest::address::AddressSpec = serde_json::from_value(json!({
+            "pool": "public", "claim": {"namespace": "acme", "name": "web", "uid": "u"},
+        }))
+        .unwrap();
+        let (uid, version) = ("a".to_owned(), "7".to_owned());
+        let allocate = Write::Allocate { name: name.clone(), spec: spec.clone() };
+        let reallocate = Write::Reallocate { name: name.clone(), uid: uid.clone(), version: version.clone(), spec };
+        let free = Write::Free { name, uid, version };
+        for (write, method, path, expected) in [
+            (allocate, "POST", "/apis/fleetgate.dev/v1alpha1/addresses", None),
+            (reallocate, "PUT", "/apis/fleetgate.dev/v1alpha1/addresses/192.0.2.1", Some("/metadata/resourceVersion")),
+            (
+                free,
+                "DELETE",
+                "/apis/fleetgate.dev/v1alpha1/addresses/192.0.2.1",
+                Some("/preconditions/resourceVersion"),
+            ),
+        ] {
+            let request = write.request(Duration::from_secs(1)).unwrap();
+            assert_eq!((request.method().as_str(), request.uri().path()), (method, path));
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            assert!(expected.is_none_or(|pointer| body.pointer(pointer) == Some(&json!("7"))), "{body}");
+        }
+    }
+
+    #[test]
     fn requests_end_with_our_patience() {
         let cluster: ObjectName = "c1".parse().unwrap();
         let publish = Write::Publish { endpoint: publish::of_cluster(&cluster, "u", &[]) };
