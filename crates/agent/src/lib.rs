@@ -2,8 +2,8 @@
 //! and who publishes the cluster's records through the agents' door ([`link`]), from `DNSEndpoint`s ([`sync`]) or as a
 //! provider of ExternalDNS ([`external_dns`]).
 
-//pub mod external_dns;
 mod claims;
+pub mod external_dns;
 pub mod health;
 mod http;
 pub mod link;
