@@ -107,11 +107,7 @@ pub fn ground_facts() -> Vec<FactChange> {
     let since = Since::at(Timestamp(0));
     let fact = |document: Document<'_>| {
         let read = manifest::read(&document, &mut manifest::nothing_named).expect("the fleet's manifests are valid");
-        match read.value {
-            Value::Zone(value) => FactChange::Zone(read.object.name, Some(Fact::new(since.clone(), value))),
-            Value::Tenant(value) => FactChange::Tenant(read.object.name, Some(Fact::new(since.clone(), value))),
-            Value::Cluster(_) | Value::Other => panic!("the ground is a zone and tenants"),
-        }
+        read.into_fact(since.clone(), None)
     };
     manifest::split(&text).map(fact).collect()
 }

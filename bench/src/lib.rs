@@ -6,6 +6,7 @@ pub mod dns;
 pub mod fleet;
 pub mod hub;
 pub mod load;
+pub mod program;
 pub mod proxies;
 pub mod question;
 pub mod random;
@@ -15,6 +16,7 @@ pub mod server;
 pub mod statistics;
 pub mod stream;
 
+pub use program::Program;
 pub use random::Random;
 pub use report::{Bar, Report, Row, Unit};
 pub use statistics::Summary;

@@ -9,6 +9,25 @@ use std::process::Command;
 /// The file that pins the version which `testbed/install` builds.
 const GO_MOD: &str = include_str!("../external-dns/go.mod");
 
+/// What it may do on a hub: read the `DNSEndpoint`s of the namespace `fleetgate-publish`, as the service account `external-dns`
+/// there, and write to their status. As an installation has it; the namespace must be there already.
+pub const EXTERNAL_DNS_RIGHTS: &str = "\
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: external-dns, namespace: fleetgate-publish}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: external-dns, namespace: fleetgate-publish}
+rules:
+- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints], verbs: [get, list, watch]}
+- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints/status], verbs: [update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: external-dns, namespace: fleetgate-publish}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: external-dns}
+subjects: [{kind: ServiceAccount, name: external-dns, namespace: fleetgate-publish}]
+";
+
 /// ExternalDNS for a test that cannot do without it: `None` means that the test should return.
 ///
 /// The test then counts as passed, so this says loudly that it was skipped.

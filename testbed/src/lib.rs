@@ -34,7 +34,7 @@ pub use bind::{Bind, MissingBind, RunningBind, bind};
 pub use controller_manager::{
     ControllerManager, MissingControllerManager, RunningControllerManager, controller_manager,
 };
-pub use external_dns::{ExternalDns, Registry, RunningExternalDns, external_dns};
+pub use external_dns::{EXTERNAL_DNS_RIGHTS, ExternalDns, Registry, RunningExternalDns, external_dns};
 pub use haproxy::{HAProxy, MissingHAProxy, RunningHAProxy, haproxy};
 pub use helm::{Helm, HelmError, helm};
 pub use host::{Host, NoHost, hosts};

@@ -5,7 +5,7 @@
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
-use testbed::{ApiServer, Registry, RunningBind, RunningExternalDns};
+use testbed::{ApiServer, EXTERNAL_DNS_RIGHTS, Registry, RunningBind, RunningExternalDns};
 
 const ZONE: &str = "fleet.example";
 const PUBLISH: &str = "fleetgate-publish";
@@ -16,25 +16,10 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 const CRD: &str = include_str!("../../crates/fleetgate/tests/dnsendpoint-crd.yaml");
 
-const NAMESPACES_AND_RIGHTS: &str = "\
+const NAMESPACES: &str = "\
 {apiVersion: v1, kind: Namespace, metadata: {name: fleetgate-publish}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: acme}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: external-dns, namespace: fleetgate-publish}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: external-dns, namespace: fleetgate-publish}
-rules:
-- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints], verbs: [get, list, watch]}
-- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints/status], verbs: [update]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: external-dns, namespace: fleetgate-publish}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: external-dns}
-subjects: [{kind: ServiceAccount, name: external-dns, namespace: fleetgate-publish}]
 ";
 
 /// A hub whose `DNSEndpoint`s ExternalDNS takes to BIND.
@@ -56,7 +41,8 @@ impl Published {
             "customresourcedefinition/dnsendpoints.externaldns.k8s.io",
         ])
         .unwrap();
-        hub.kubectl_apply(NAMESPACES_AND_RIGHTS).unwrap();
+        hub.kubectl_apply(NAMESPACES).unwrap();
+        hub.kubectl_apply(EXTERNAL_DNS_RIGHTS).unwrap();
         let kubeconfig = hub.work_dir().join("external-dns-kubeconfig");
         fs::write(&kubeconfig, hub.kubeconfig_for_service_account(PUBLISH, "external-dns").unwrap()).unwrap();
         let external_dns = external_dns.start(&kubeconfig, PUBLISH, &bind, registry).unwrap();

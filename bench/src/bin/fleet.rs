@@ -2,10 +2,10 @@
 //! file is live while connections are open.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use std::{env, fs};
 
 use anyhow::{Context as _, ensure};
 use bench::fleet::{self, GATEWAY, Member};
@@ -23,9 +23,8 @@ const CONNECTIONS: u32 = 100;
 
 #[derive(Parser)]
 struct Options {
-    /// The release binary; the one beside this program by default
-    #[arg(long, value_name = "PATH")]
-    fleetgate: Option<PathBuf>,
+    #[command(flatten)]
+    program: bench::Program,
     /// Clusters of the large fleet
     #[arg(long, default_value_t = 10_000)]
     clusters: u32,
@@ -39,10 +38,7 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let beside =
-        || Ok::<_, anyhow::Error>(env::current_exe().context("finding this program")?.with_file_name("fleetgate"));
-    let program = options.fleetgate.clone().map_or_else(beside, Ok)?;
-    ensure!(program.is_file(), "there is no {}: cargo build --release -p fleetgate", program.display());
+    let program = options.program.find()?;
     println!("load before: {}", bench::report::load());
 
     let api_server = backend::start_echo().context("starting a backend")?;

@@ -2,11 +2,11 @@
 //! clusters cost at rest and per change.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use bench::hub::{Hub, TenantCluster};
 use bench::{Bar, Report, Row, Summary, Unit};
 use clap::Parser;
@@ -22,26 +22,22 @@ const BETWEEN: Duration = Duration::from_millis(150);
 
 #[derive(Parser)]
 struct Options {
-    /// The release binary; the one beside this program by default
-    #[arg(long, value_name = "PATH")]
-    fleetgate: Option<PathBuf>,
+    #[command(flatten)]
+    program: bench::Program,
     /// Tenant clusters of the large fleet
     #[arg(long, default_value_t = 1_000)]
     clusters: u32,
     /// Changes of a node, with each fleet
     #[arg(long, default_value_t = 200)]
     changes: u32,
-    /// Seconds of rest that are measured
-    #[arg(long, default_value_t = 60)]
+    /// Seconds of rest that are measured; by default as long as the longest watch and more, so that each begins anew once
+    #[arg(long, default_value_t = 320)]
     rest: u64,
 }
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
-    let beside =
-        || Ok::<_, anyhow::Error>(env::current_exe().context("finding this program")?.with_file_name("fleetgate"));
-    let program = options.fleetgate.clone().map_or_else(beside, Ok)?;
-    ensure!(program.is_file(), "there is no {}: cargo build --release -p fleetgate", program.display());
+    let program = options.program.find()?;
     println!("load before: {}", bench::report::load());
     let mut report = Report::new("hub");
     let few = measure(&program, FEW, &options, &mut report)?;

@@ -1,20 +1,85 @@
 //! Who may ask: without a credential everything is read-only and for this machine alone, but for the two probes, which a
 //! kubelet or a load balancer sends from elsewhere.
 
+use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request};
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, Request, State as Shared};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
+use crate::agents::is_same;
 use crate::objects::Failure;
+use crate::state::State;
 
 const OPEN_TO_ALL: [&str; 2] = ["/healthz", "/readyz"];
 
-pub(crate) async fn guard(ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request, next: Next) -> Response {
+/// As many as nobody guesses, however they were made up.
+const LEAST: usize = 32;
+/// A file that is far larger is another one.
+const MOST: usize = 4096;
+
+/// What a request must carry that is to change something: `Authorization: Bearer ...`.
+pub struct AdminCredential(Box<str>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AdminCredentialError {
+    #[error("reading the admin credential {path}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{path} holds no admin credential: it must be a text of {LEAST} to {MOST} visible characters in one line")]
+    Malformed { path: PathBuf },
+}
+
+impl fmt::Debug for AdminCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminCredential(..)")
+    }
+}
+
+impl AdminCredential {
+    pub fn read(path: &Path) -> Result<Self, AdminCredentialError> {
+        let failed = |source| AdminCredentialError::Unreadable { path: path.into(), source };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = text.trim_ascii();
+        if !(LEAST..=MOST).contains(&text.len()) || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+            return Err(AdminCredentialError::Malformed { path: path.into() });
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The header that shows it.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    fn is_shown(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        shown.is_some_and(|shown| is_same(shown, self.bearer().as_bytes()))
+    }
+}
+
+pub(crate) async fn guard(
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Shared(state): Shared<Arc<State>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if OPEN_TO_ALL.contains(&request.uri().path()) {
         return next.run(request).await;
+    }
+    if state.admin_credential.get().is_some_and(|credential| credential.is_shown(request.headers())) {
+        return next.run(request).await;
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let reason = match state.admin_credential.get() {
+            Some(_) => "this changes something: it needs the admin credential (--admin-credential FILE)",
+            None => "this changes something, which needs a fleetgate that runs with --admin-credential FILE",
+        };
+        return Failure::new(StatusCode::FORBIDDEN, "NoCredential", reason).into_response();
     }
     if !peer.ip().to_canonical().is_loopback() {
         let reason = "only /healthz and /readyz are answered to other machines";

@@ -1,11 +1,14 @@
 //! Fleetgate's HTTP interfaces: health, metrics, the objects with their status, and where connections and queries would
-//! go, on `--admin`; the first two for other machines too, on `--metrics`.
+//! go, on `--admin`; the first two for other machines too, on `--metrics`. And the agents' door, on `--agents`.
 
 pub mod access;
+pub mod agents;
+mod credentials;
 mod explain;
 pub mod listen;
 pub mod objects;
 pub mod state;
 
+pub use access::AdminCredential;
 pub use listen::{BindError, Interface, Listener};
 pub use state::{FolderState, State};

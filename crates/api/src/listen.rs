@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::{ConnectInfo, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{delete, get};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::credentials;
 use crate::explain;
 use crate::objects;
 use crate::state::State;
@@ -65,8 +66,10 @@ impl Interface {
                 .route("/v1/objects/{kind}/{namespace}/{name}", get(objects::get_namespaced))
                 .route("/v1/refusals", get(objects::refusals))
                 .route("/v1/explain", get(explain::explain))
+                .route("/v1/credentials", get(credentials::list).post(credentials::issue))
+                .route("/v1/credentials/{id}", delete(credentials::revoke))
                 .fallback(objects::no_such_path)
-                .layer(axum::middleware::from_fn(crate::access::guard)),
+                .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), crate::access::guard)),
         };
         routes.with_state(state)
     }

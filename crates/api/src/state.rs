@@ -8,6 +8,9 @@ use model::Snapshot;
 use prometheus_client::registry::Registry;
 use store::{Database, FolderError, RefusedFile};
 
+use crate::access::AdminCredential;
+use crate::agents::{Door, Verdicts};
+
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub index: Arc<ArcSwap<dns::Index>>,
@@ -16,9 +19,15 @@ pub struct State {
     /// What the doors know; there once they are open.
     pub insight: OnceLock<Arc<gateway::Insight>>,
     /// Away while another process takes over.
-    pub database: ArcSwapOption<Database>,
+    pub database: Arc<ArcSwapOption<Database>>,
     pub folder: ArcSwap<FolderState>,
     pub registry: Registry,
+    /// There once it is open, where it was asked for.
+    pub agents: OnceLock<Arc<Door>>,
+    /// For the agents that wait for them.
+    pub verdicts: Arc<Verdicts>,
+    /// Set once, where there is one.
+    pub admin_credential: OnceLock<AdminCredential>,
     ready: AtomicBool,
     informed: AtomicBool,
 }
@@ -37,11 +46,25 @@ impl State {
         database: Arc<Database>,
         registry: Registry,
     ) -> Self {
-        let database = ArcSwapOption::new(Some(database));
+        let database = Arc::new(ArcSwapOption::new(Some(database)));
         let (insight, folder) = (OnceLock::new(), ArcSwap::default());
         let (ready, informed) = (AtomicBool::new(false), AtomicBool::new(false));
         let recent = dns::Recent::default();
-        Self { snapshot, index, recent, insight, database, folder, registry, ready, informed }
+        let (agents, verdicts, admin_credential) = (OnceLock::new(), Arc::default(), OnceLock::new());
+        Self {
+            snapshot,
+            index,
+            recent,
+            insight,
+            database,
+            folder,
+            registry,
+            agents,
+            verdicts,
+            admin_credential,
+            ready,
+            informed,
+        }
     }
 
     /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.

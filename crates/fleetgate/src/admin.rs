@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use http_body_util::{BodyExt as _, Empty};
+use api::AdminCredential;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -16,17 +17,35 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `GET path` answers; an error has the server's own words.
 pub(crate) fn ask(admin: SocketAddr, path: &str) -> anyhow::Result<Value> {
+    send(admin, Method::GET, path, None, None)
+}
+
+/// What a request answers; an error has the server's own words.
+pub(crate) fn send(
+    admin: SocketAddr,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    credential: Option<&AdminCredential>,
+) -> anyhow::Result<Value> {
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, admin.to_string());
+    if let Some(credential) = credential {
+        request = request.header(header::AUTHORIZATION, credential.bearer());
+    }
+    if body.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::from(body.map(Value::to_string).unwrap_or_default()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, fetch(admin, path)).await });
+    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, fetch(admin, request)).await });
     answer.map_err(|_| anyhow::anyhow!("{admin} did not answer within {PATIENCE:?}"))?
 }
 
-async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<Value> {
+async fn fetch(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<Value> {
     let unreachable = || format!("asking {admin}; is a fleetgate running with `--admin {admin}`?");
     let stream = TcpStream::connect(admin).await.with_context(unreachable)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await.with_context(unreachable)?;
     let status = response.status();
     let body = response.into_body().collect().await.with_context(unreachable)?.to_bytes();

@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Get(GetOptions),
     /// Say beforehand where a connection, or a DNS query, would go and which rule decides
     Explain(ExplainOptions),
+    /// Issue, list and revoke what agents are started with
+    #[command(subcommand)]
+    Credential(crate::credential::CredentialCommand),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
     /// Start a small fleet on loopback to look at
@@ -51,6 +54,63 @@ pub(crate) enum Command {
 pub(crate) enum AgentCommand {
     /// Carry a node's connections to its API server through the hub's shared door
     NodeProxy(Box<NodeProxyOptions>),
+    /// Publish the cluster's DNSEndpoints through the hub, and write what became of each beside it
+    Sync(Box<SyncOptions>),
+    /// Be ExternalDNS' webhook provider: what it publishes goes to the hub
+    ExternalDns(Box<ExternalDnsOptions>),
+}
+
+/// How an agent meets the hub.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LinkOptions {
+    /// The hub's --agents door; may be given several times, and is tried in this order
+    #[arg(long, value_name = "HOST:PORT", required = true, value_delimiter = ',', env = "FLEETGATE_AGENTS")]
+    pub(crate) hub: Vec<agent::Place>,
+    /// The file that `fleetgate credential issue` printed; read again whenever the agent has to enrol
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_BOOTSTRAP")]
+    pub(crate) bootstrap: PathBuf,
+    /// Keep the agent's certificate here, so that a restart needs no enrolment; a token is good for that for some time only
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_STATE")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+impl LinkOptions {
+    /// `name` is of the file in the state folder: several agents may share one.
+    pub(crate) fn resolve(&self, name: &'static str) -> agent::LinkOptions {
+        let state = self.state.clone().map(|folder| (folder, name));
+        agent::LinkOptions { hubs: self.hub.clone(), bootstrap: self.bootstrap.clone(), state }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SyncOptions {
+    #[command(flatten)]
+    pub(crate) link: LinkOptions,
+    /// A kubeconfig for the tenant's cluster; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Publish the DNSEndpoints of this namespace; may be given several times. All namespaces by default
+    #[arg(long, value_name = "NS", value_delimiter = ',', env = "FLEETGATE_NAMESPACES")]
+    pub(crate) namespace: Vec<String>,
+    /// Metrics, /healthz, /readyz, and /refused with the records that are not published
+    #[arg(long, value_name = "ADDR", env = "FLEETGATE_HEALTH")]
+    pub(crate) health: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExternalDnsOptions {
+    #[command(flatten)]
+    pub(crate) link: LinkOptions,
+    /// Where ExternalDNS finds its provider (its --webhook-provider-url)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8888", env = "FLEETGATE_LISTEN")]
+    pub(crate) listen: SocketAddr,
+    /// Metrics, /healthz, /readyz, and /refused with the records that are not published
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", env = "FLEETGATE_HEALTH")]
+    pub(crate) health: SocketAddr,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Args)]
@@ -70,9 +130,8 @@ pub(crate) struct NodeProxyOptions {
     /// Metrics, /healthz and /readyz; metrics for this machine alone
     #[arg(long, value_name = "ADDR", env = "FLEETGATE_NODE_ADMIN")]
     pub(crate) admin: Option<SocketAddr>,
-    /// How long established connections may go on after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
-    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) end: EndOptions,
     #[command(flatten)]
     pub(crate) log: LogOptions,
 }
@@ -93,13 +152,12 @@ pub(crate) struct ServeOptions {
     /// refused in between
     #[arg(long, requires = "data", conflicts_with = "hub")]
     pub(crate) take_over: bool,
-    /// Answer DNS on this address, UDP and TCP
-    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
-    pub(crate) dns: Option<SocketAddr>,
     #[command(flatten, next_help_heading = "DNS")]
     pub(crate) answers: AnswerOptions,
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) doors: DoorOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) agents: AgentsOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -108,29 +166,33 @@ pub(crate) struct ServeOptions {
 pub(crate) struct ControllerOptions {
     #[command(flatten, next_help_heading = "The hub")]
     pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) agents: AgentsOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
 
 #[derive(Debug, Args)]
+// Without it, this role has nothing to do.
+#[command(mut_arg("dns", |dns| dns.required(true)))]
 pub(crate) struct DnsOptions {
-    /// Answer DNS on this address, UDP and TCP
-    #[arg(long, value_name = "ADDR", help_heading = "DNS")]
-    pub(crate) dns: SocketAddr,
     #[command(flatten, next_help_heading = "DNS")]
     pub(crate) answers: AnswerOptions,
-    #[command(flatten, next_help_heading = "The hub")]
-    pub(crate) access: HubOptions,
-    #[command(flatten, next_help_heading = "State")]
-    pub(crate) state: StateOptions,
-    #[command(flatten, next_help_heading = "Watching it")]
-    pub(crate) views: ViewOptions,
+    #[command(flatten)]
+    pub(crate) reader: ReaderOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GatewayOptions {
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) doors: DoorOptions,
+    #[command(flatten)]
+    pub(crate) reader: ReaderOptions,
+}
+
+/// What the roles have in common that read a hub and write nothing to it.
+#[derive(Debug, Args)]
+pub(crate) struct ReaderOptions {
     #[command(flatten, next_help_heading = "The hub")]
     pub(crate) access: HubOptions,
     #[command(flatten, next_help_heading = "State")]
@@ -169,6 +231,9 @@ pub(crate) struct StateOptions {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AnswerOptions {
+    /// Answer DNS on this address, UDP and TCP
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) dns: Option<SocketAddr>,
     /// DNS answers per second of one kind to one network (IPv4 /24, IPv6 /56) over UDP without a cookie; 0 is no limit
     #[arg(id = "dns-rate-limit", long, value_name = "N", default_value_t = dns::RateLimit::default().per_second)]
     pub(crate) rate_limit: u32,
@@ -182,7 +247,7 @@ pub(crate) struct AnswerOptions {
 
 impl Default for AnswerOptions {
     fn default() -> Self {
-        Self { rate_limit: dns::RateLimit::default().per_second, identity: None, version: None }
+        Self { dns: None, rate_limit: dns::RateLimit::default().per_second, identity: None, version: None }
     }
 }
 
@@ -200,9 +265,6 @@ pub(crate) struct DoorOptions {
     /// Federated ingress over HTTPS (not there yet: listens on nothing)
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
-    /// The agents' door and tunnel (not there yet: listens on nothing)
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) agents: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
@@ -210,9 +272,8 @@ pub(crate) struct DoorOptions {
     /// Keep connections whose client is not among its cluster's allowedSources any more
     #[arg(long)]
     pub(crate) keep_disallowed: bool,
-    /// How long established connections may go on after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
-    pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) end: EndOptions,
 }
 
 impl Default for DoorOptions {
@@ -222,12 +283,30 @@ impl Default for DoorOptions {
             sni: None,
             http: None,
             https: None,
-            agents: None,
             trusted_proxies: Vec::new(),
             keep_disallowed: false,
-            drain: Duration::ZERO,
+            end: EndOptions { drain: Duration::ZERO },
         }
     }
+}
+
+/// For those who change something.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AgentsOptions {
+    /// The agents' door: HTTPS for what runs in tenant clusters
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) agents: Option<SocketAddr>,
+    /// A file with a secret text of at least 32 characters: requests to --admin that carry it may change something, and come
+    /// from other machines
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_ADMIN_CREDENTIAL")]
+    pub(crate) admin_credential: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EndOptions {
+    /// How long established connections may go on after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) drain: Duration,
 }
 
 /// What people and machines see of the process.
@@ -280,9 +359,8 @@ pub(crate) struct GetOptions {
     /// How to print it
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
     pub(crate) output: OutputFormat,
-    /// Where the running fleetgate's --admin is
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
-    pub(crate) admin: SocketAddr,
+    #[command(flatten)]
+    pub(crate) running: RunningOptions,
 }
 
 #[derive(Debug, Args)]
@@ -303,6 +381,13 @@ pub(crate) struct ExplainOptions {
     /// How to print it
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "text")]
     pub(crate) output: ExplainFormat,
+    #[command(flatten)]
+    pub(crate) running: RunningOptions,
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub(crate) struct RunningOptions {
     /// Where the running fleetgate's --admin is
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
     pub(crate) admin: SocketAddr,
@@ -326,6 +411,6 @@ pub(crate) struct DemoOptions {
     pub(crate) log: LogOptions,
 }
 
-fn parse_span(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|error| error.to_string())
 }

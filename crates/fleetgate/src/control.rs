@@ -159,10 +159,13 @@ impl Control {
     fn take_hub(&mut self, mut update: kubernetes::Update) {
         let known = update.complete || !update.facts.is_empty();
         if update.away != self.away {
-            if let Some(reason) = &update.away {
-                tracing::error!("the hub cannot be read: {reason}; the last good state keeps serving");
-            } else {
-                tracing::info!("the hub is read again");
+            match (&self.away, &update.away) {
+                (None, Some(reason)) => {
+                    tracing::error!("the hub cannot be read: {reason}; the last good state keeps serving");
+                }
+                // Each of its kinds has a reason of its own, time and again.
+                (Some(_), Some(reason)) => tracing::debug!("the hub still cannot be read: {reason}"),
+                (_, None) => tracing::info!("the hub is read again"),
             }
             self.away.clone_from(&update.away);
             self.metrics.hub_away.set(i64::from(update.away.is_some()));
@@ -194,6 +197,7 @@ impl Control {
         if !changed {
             return;
         }
+        self.state.verdicts.publish(&planned.snapshot, &planned.changes.statuses);
         let took = begun.elapsed();
         self.metrics.planned(took);
         self.report(&before, &planned, count, took);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::{AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, StateOptions, ViewOptions};
+use crate::arguments::{
+    AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions,
+};
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
@@ -44,14 +46,14 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             home: JobHome::Folder(fleet.clone()),
             state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
-            dns: Some(address(dns)),
-            answers: AnswerOptions::default(),
+            answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),
                 sni: Some(address(sni)),
-                drain: DRAIN,
+                end: EndOptions { drain: DRAIN },
                 ..DoorOptions::default()
             },
+            agents: AgentsOptions::default(),
             views: ViewOptions { admin: Some(address(admin)), metrics: None, log: options.log.clone() },
         };
         // The usual ports, so that commands can be typed from memory; any others where one of them is taken.

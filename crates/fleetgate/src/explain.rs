@@ -9,7 +9,7 @@ use crate::admin;
 use crate::arguments::{ExplainFormat, ExplainOptions};
 
 pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
-    let answer = admin::ask(options.admin, &path(options))?;
+    let answer = admin::ask(options.running.admin, &path(options))?;
     match options.output {
         ExplainFormat::Json => println!("{answer:#}"),
         ExplainFormat::Text => print!("{}", tell(&answer)),

@@ -12,7 +12,7 @@ use crate::table;
 
 pub(crate) fn run(options: &GetOptions) -> anyhow::Result<ExitCode> {
     let path = path(options)?;
-    let answer = admin::ask(options.admin, &path)?;
+    let answer = admin::ask(options.running.admin, &path)?;
     match options.output {
         OutputFormat::Json => println!("{answer:#}"),
         OutputFormat::Table if options.kind == "refusals" => print!("{}", refusals(&answer)),

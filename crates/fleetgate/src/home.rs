@@ -6,7 +6,6 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use kubernetes::resource::Roles;
 use model::gate::Gate;
 use store::watch::Signal;
 use store::{Database, DatabaseError, SealKey};
@@ -52,14 +51,6 @@ pub(crate) enum Stopper {
     Hub(CancellationToken),
 }
 
-/// How a hub is to be read.
-pub(crate) struct HubAccess {
-    pub(crate) client: kubernetes::Client,
-    pub(crate) roles: Roles,
-    pub(crate) namespace: String,
-    pub(crate) sources: Vec<String>,
-}
-
 /// With `from_another`, a process that is just giving the database up is waited for.
 pub(crate) fn open_folder(fleet: &Path, data: Option<&Path>, from_another: bool) -> anyhow::Result<Opened> {
     let begun = Instant::now();
@@ -78,26 +69,25 @@ pub(crate) fn open_folder(fleet: &Path, data: Option<&Path>, from_another: bool)
 
 /// Within a tokio runtime. `desk` is where a controller's work is brought to.
 pub(crate) fn open_hub(
-    access: HubAccess,
+    client: &kubernetes::Client,
+    settings: kubernetes::home::Settings,
     state: &StateOptions,
     desk: Option<Desk>,
     metrics: &ControlMetrics,
 ) -> anyhow::Result<Opened> {
-    let HubAccess { client, roles, namespace, sources } = access;
     let seal = state.data_key.as_deref().map(SealKey::read).transpose()?;
     let database = Arc::new(match &state.data {
         Some(folder) => Database::open(folder)?,
         None => Database::in_memory()?,
     });
     let known = keeper::recall(&database, seal.as_ref()).context("reading the last good state")?;
-    if state.data.is_some() && seal.is_none() && roles.gateway {
+    if state.data.is_some() && seal.is_none() && settings.roles.gateway {
         tracing::warn!("no --data-key: the keys of clusters that demand a proof are not kept in --data");
     }
     let keeper = Keeper::start(Arc::clone(&database), seal, metrics.clone())?;
-    let settings = kubernetes::home::Settings { roles, namespace, sources };
     let runtime = tokio::runtime::Handle::current();
     let writing = desk.as_ref().map(|desk| desk.writing.clone());
-    let (home, first) = kubernetes::Home::open(&client, settings, known, writing, runtime);
+    let (home, first) = kubernetes::Home::open(client, settings, known, writing, runtime);
     let hub = Hub { home, keeper, gate: Gate::default(), desk };
     Ok(Opened { home: Home::Hub(Box::new(hub)), database, first: Update::Hub(first) })
 }

@@ -1,13 +1,12 @@
 //! What a process is to do, whichever command said so.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use kubernetes::resource::Roles;
 
 use crate::arguments::{
-    AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions, HubOptions, ServeOptions, StateOptions,
-    ViewOptions,
+    AgentsOptions, AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions, HubOptions,
+    ReaderOptions, ServeOptions, StateOptions, ViewOptions,
 };
 
 #[derive(Debug, Clone)]
@@ -15,9 +14,9 @@ pub(crate) struct Job {
     pub(crate) home: JobHome,
     pub(crate) state: StateOptions,
     pub(crate) take_over: bool,
-    pub(crate) dns: Option<SocketAddr>,
     pub(crate) answers: AnswerOptions,
     pub(crate) doors: DoorOptions,
+    pub(crate) agents: AgentsOptions,
     pub(crate) views: ViewOptions,
 }
 
@@ -33,34 +32,38 @@ const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
 
 impl From<ServeOptions> for Job {
     fn from(options: ServeOptions) -> Self {
-        let ServeOptions { fleet, hub: _, access, state, take_over, dns, answers, doors, views } = options;
+        let ServeOptions { fleet, hub: _, access, state, take_over, answers, doors, agents, views } = options;
         let home = match fleet {
             Some(fleet) => JobHome::Folder(fleet),
             None => JobHome::Hub { access, roles: Roles::ALL },
         };
-        Self { home, state, take_over, dns, answers, doors, views }
+        Self { home, state, take_over, answers, doors, agents, views }
     }
 }
 
 impl From<ControllerOptions> for Job {
     /// A controller begins with what the hub says: there is nothing else that it could write back.
-    fn from(ControllerOptions { access, views }: ControllerOptions) -> Self {
+    fn from(ControllerOptions { access, agents, views }: ControllerOptions) -> Self {
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
         let (answers, doors) = (AnswerOptions::default(), DoorOptions::default());
-        Self { home, state: NO_STATE, take_over: false, dns: None, answers, doors, views }
+        Self { home, state: NO_STATE, take_over: false, answers, doors, agents, views }
     }
 }
 
 impl From<DnsOptions> for Job {
-    fn from(DnsOptions { dns, answers, access, state, views }: DnsOptions) -> Self {
+    fn from(DnsOptions { answers, reader }: DnsOptions) -> Self {
+        let ReaderOptions { access, state, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
-        Self { home, state, take_over: false, dns: Some(dns), answers, doors: DoorOptions::default(), views }
+        let (doors, agents) = (DoorOptions::default(), AgentsOptions::default());
+        Self { home, state, take_over: false, answers, doors, agents, views }
     }
 }
 
 impl From<GatewayOptions> for Job {
-    fn from(GatewayOptions { doors, access, state, views }: GatewayOptions) -> Self {
+    fn from(GatewayOptions { doors, reader }: GatewayOptions) -> Self {
+        let ReaderOptions { access, state, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
-        Self { home, state, take_over: false, dns: None, answers: AnswerOptions::default(), doors, views }
+        let (answers, agents) = (AnswerOptions::default(), AgentsOptions::default());
+        Self { home, state, take_over: false, answers, doors, agents, views }
     }
 }

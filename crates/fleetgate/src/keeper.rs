@@ -17,6 +17,9 @@ use crate::telemetry::ControlMetrics;
 /// machine loses its power, and read again from the hub.
 const TOGETHER: Duration = Duration::from_secs(1);
 
+/// The longest pause before a write that failed is tried again: a disk that has room again is noticed within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// What stands at each key now; bounded by what the hub has.
 type Saves = BTreeMap<Key, Option<Box<str>>>;
 
@@ -85,21 +88,41 @@ impl Keeper {
     }
 }
 
+impl Waiting {
+    /// What was not written and has not been overtaken by something newer.
+    fn put_back(&self, saves: Saves) {
+        let mut state = lock(&self.state);
+        for (key, text) in saves {
+            state.0.entry(key).or_insert(text);
+        }
+    }
+}
+
 impl Writer {
     fn run(&self, waiting: &Waiting) {
+        let mut pause = TOGETHER;
         loop {
             let idle = |state: &mut (Saves, bool)| state.0.is_empty() && !state.1;
             let state = lock(&waiting.state);
             drop(waiting.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner));
             let state = lock(&waiting.state);
-            let wait = waiting.changed.wait_timeout_while(state, TOGETHER, |state| !state.1);
+            let wait = waiting.changed.wait_timeout_while(state, pause, |state| !state.1);
             let (mut state, _) = wait.unwrap_or_else(PoisonError::into_inner);
             let (saves, stop) = (std::mem::take(&mut state.0), state.1);
             drop(state);
-            if let Err(error) = self.write(saves) {
-                self.metrics.unsaved.inc();
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "the last good state is not on disk");
+            match self.write(&saves) {
+                Ok(()) if pause > TOGETHER => {
+                    pause = TOGETHER;
+                    tracing::info!("the last good state is on disk again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    self.metrics.unsaved.inc();
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "the last good state is not on disk; it is tried again");
+                    waiting.put_back(saves);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
             if stop {
                 return;
@@ -107,12 +130,12 @@ impl Writer {
         }
     }
 
-    fn write(&self, saves: Saves) -> Result<(), DatabaseError> {
+    fn write(&self, saves: &Saves) -> Result<(), DatabaseError> {
         let (mut objects, mut behind) = (Vec::new(), Vec::new());
         for (key, text) in saves {
             match key.object() {
-                Some(object) => objects.push((object, text.map(record))),
-                None => behind.extend(self.sealed(&key, text)),
+                Some(object) => objects.push((object, text.as_deref().map(record))),
+                None => behind.extend(self.sealed(key, text.as_deref())),
             }
         }
         if !behind.is_empty() {
@@ -125,11 +148,11 @@ impl Writer {
     }
 
     /// Secrets are kept sealed or not at all.
-    fn sealed(&self, key: &Key, text: Option<Box<str>>) -> Option<(String, Option<Vec<u8>>)> {
+    fn sealed(&self, key: &Key, text: Option<&str>) -> Option<(String, Option<Vec<u8>>)> {
         let place = key.to_string();
         let content = match text {
             Some(text) if is_secret(key) => Some(self.seal.as_ref()?.seal(&place, text.as_bytes())),
-            text => text.map(|text| String::from(text).into_bytes()),
+            text => text.map(|text| text.as_bytes().to_vec()),
         };
         Some((place, content))
     }
@@ -139,8 +162,8 @@ fn is_secret(key: &Key) -> bool {
     key.resource == Resource::Secret
 }
 
-fn record(text: Box<str>) -> Record {
-    let since = kubernetes::seen::created(&text).0;
+fn record(text: &str) -> Record {
+    let since = kubernetes::seen::created(text).0;
     Record { since, file: std::path::PathBuf::new(), line: 1, text: text.into(), beside: BTreeMap::new() }
 }
 
@@ -155,6 +178,28 @@ mod tests {
 
     fn key(text: &str) -> Key {
         Key::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_was_not_written_waits_behind_what_is_newer() {
+        let waiting = Waiting::default();
+        let saves = |entries: &[(&str, Option<&str>)]| -> Saves {
+            entries.iter().map(|(place, text)| (key(place), text.map(Box::from))).collect()
+        };
+        lock(&waiting.state).0.extend(saves(&[("zones/changed", Some("new")), ("zones/gone", None)]));
+        waiting.put_back(saves(&[
+            ("zones/changed", Some("old")),
+            ("zones/gone", Some("old")),
+            ("zones/left", None),
+            ("zones/other", Some("old")),
+        ]));
+        let expected = saves(&[
+            ("zones/changed", Some("new")),
+            ("zones/gone", None),
+            ("zones/left", None),
+            ("zones/other", Some("old")),
+        ]);
+        assert_eq!(lock(&waiting.state).0, expected);
     }
 
     /// What a process that ends writes, another one finds; Secrets only with the key.

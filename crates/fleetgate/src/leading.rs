@@ -135,7 +135,9 @@ impl Leading {
                 let _ = to.send(wish.clone());
             }
             match &wish {
-                Wish::Follow(cluster, _) => _ = followed.insert(cluster.clone(), wish.clone()),
+                Wish::Follow(cluster, _) | Wish::Clear(cluster, _) => {
+                    _ = followed.insert(cluster.clone(), wish.clone());
+                }
                 Wish::Leave(cluster) => _ = followed.remove(cluster),
             }
         }

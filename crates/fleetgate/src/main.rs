@@ -1,11 +1,14 @@
 //! The front door and the phone book of a fleet of Kubernetes clusters.
 
 mod admin;
+mod agents;
 mod arguments;
 mod check;
 mod control;
+mod credential;
 mod demo;
 mod explain;
+mod external_dns;
 mod get;
 mod hand_over;
 mod home;
@@ -15,6 +18,7 @@ mod leading;
 mod node_proxy;
 mod serve;
 mod stand_in;
+mod sync;
 mod table;
 mod telemetry;
 
@@ -34,12 +38,15 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Credential(command) => credential::run(&command),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(options) => demo::run(&options),
         Command::Agent(AgentCommand::NodeProxy(options)) => node_proxy::run(&options),
+        Command::Agent(AgentCommand::Sync(options)) => sync::run(&options),
+        Command::Agent(AgentCommand::ExternalDns(options)) => external_dns::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");

@@ -44,7 +44,7 @@ pub(crate) fn run(options: &NodeProxyOptions) -> anyhow::Result<ExitCode> {
 
         tracing::info!("{}: draining", signals.next().await);
         state.set_ready(false);
-        let drain = options.drain;
+        let drain = options.end.drain;
         let drained = tokio::task::spawn_blocking(move || proxy.drain(drain));
         tokio::select! {
             _ = drained => {}

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::{Interface, Listener};
+use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
+use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
 use kubernetes::{lease, tenants};
 use prometheus_client::registry::Registry;
@@ -15,9 +16,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
+use crate::agents;
 use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
-use crate::home::{self, HubAccess, Opened};
+use crate::home::{self, Opened};
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
 use crate::telemetry::{self, ControlMetrics};
@@ -73,6 +75,8 @@ pub(crate) struct Server {
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
     interfaces: Vec<std::thread::JoinHandle<()>>,
+    stop_agents: CancellationToken,
+    agents: Option<std::thread::JoinHandle<()>>,
     hand_over: Option<HandOver>,
     /// A controller's work on the hub.
     leading: Option<crate::leading::Running>,
@@ -92,6 +96,7 @@ pub(crate) struct Addresses {
     pub(crate) dns: Option<SocketAddr>,
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
+    pub(crate) agents: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -100,13 +105,15 @@ impl Server {
     pub(crate) async fn start(job: &Job) -> anyhow::Result<Self> {
         say_what_is_not_there_yet(job);
         raise_descriptor_limit();
+        let admin_credential = job.agents.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
 
         let mut inheritance = inherit(job)?;
         // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = job.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
+        let dns = job.answers.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
         let apiserver =
             job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
         let sni = job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
+        let agents = job.agents.agents.map(|at| agents::open(at, &mut inheritance)).transpose()?;
         let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
         let metrics =
             job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
@@ -114,23 +121,33 @@ impl Server {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
             sni: sni.as_ref().map(Door::address),
+            agents: agents.as_ref().map(api::agents::Listener::address),
             admin: admin.as_ref().map(Listener::address),
             metrics: metrics.as_ref().map(Listener::address),
         };
 
         let interfaces: Vec<Listener> = [admin, metrics].into_iter().flatten().collect();
-        let shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
+        let mut shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
+        if let Some(listener) = &agents {
+            let socket = listener.share().context("sharing --agents")?;
+            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
+        }
 
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let (opened, leading) =
+        let HomeAndWork { opened, leading, hub } =
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
+        let agents_metrics = agents.is_some().then(|| api::agents::Metrics::register(&mut registry));
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
+        if let Some(credential) = admin_credential {
+            // Set once, here.
+            let _ = state.admin_credential.set(credential);
+        }
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let (stop_dns, stop_http) = (CancellationToken::new(), CancellationToken::new());
@@ -153,6 +170,11 @@ impl Server {
             interfaces.into_iter().map(|listener| serve_http(listener, Arc::clone(&state), stop_http.clone()));
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
         let control = control.spawn()?;
+        let stop_agents = CancellationToken::new();
+        let agents = agents
+            .zip(agents_metrics)
+            .map(|(listener, metrics)| serve_agents(listener, hub, &state, metrics, stop_agents.clone()));
+        let agents = agents.transpose()?;
 
         let leading = leading.map(Leading::start);
 
@@ -164,14 +186,29 @@ impl Server {
             dns = addresses.dns.map(tracing::field::display),
             apiserver = addresses.apiserver.map(tracing::field::display),
             sni = addresses.sni.map(tracing::field::display),
+            agents = addresses.agents.map(tracing::field::display),
             admin = addresses.admin.map(tracing::field::display),
             metrics = addresses.metrics.map(tracing::field::display),
             "ready"
         );
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
-        let drain = job.doors.drain;
-        Ok(Self { addresses, control, state, stop_dns, stop_http, doors, dns, drain, interfaces, hand_over, leading })
+        let drain = job.doors.end.drain;
+        Ok(Self {
+            addresses,
+            control,
+            state,
+            stop_dns,
+            stop_http,
+            doors,
+            dns,
+            drain,
+            interfaces,
+            stop_agents,
+            agents,
+            hand_over,
+            leading,
+        })
     }
 
     pub(crate) async fn until_told_to_stop(mut self, mut signals: Signals) -> anyhow::Result<()> {
@@ -191,12 +228,14 @@ impl Server {
             // Their listeners are the other's now, which answers for both.
             self.stop_http.cancel();
         }
-        // Before anything else: another controller can take over while connections end here.
+        // Not ready at once, so that nobody sends new work here while the rest of it ends.
+        self.state.set_ready(false);
+        // Before any connection: another controller can take over while they end here.
         if let Some(leading) = self.leading {
             leading.stop().await;
         }
-        // Not ready at once, so that nobody sends new work here while the rest of it ends.
-        self.state.set_ready(false);
+        // Agents come back to whoever serves them next; what they sent is kept.
+        self.stop_agents.cancel();
         let (doors, drain) = (self.doors, self.drain);
         let drained = tokio::task::spawn_blocking(move || doors.drain(drain));
         tokio::select! {
@@ -209,6 +248,12 @@ impl Server {
             && dns.await.is_err()
         {
             tracing::error!("DNS panicked");
+        }
+        // The door's requests wait for what the control thread makes of them.
+        if let Some(thread) = self.agents
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of --agents panicked");
         }
         self.control.stop();
         self.stop_http.cancel();
@@ -319,17 +364,44 @@ fn share_sockets(
     Ok(shared)
 }
 
-/// A controller's work on the hub comes with it.
+/// A home, and what else this process does there.
+struct HomeAndWork {
+    opened: Opened,
+    /// A controller's.
+    leading: Option<Leading>,
+    /// For the agents' door, where the home is a hub.
+    hub: Option<Arc<kubernetes::agents::Agents>>,
+}
+
+fn serve_agents(
+    listener: api::agents::Listener,
+    hub: Option<Arc<kubernetes::agents::Agents>>,
+    state: &Arc<api::State>,
+    metrics: api::agents::Metrics,
+    stop: CancellationToken,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
+    let home: Arc<dyn AgentsHome> = match &hub {
+        Some(hub) => Arc::new(agents::HubHome(Arc::clone(hub))),
+        None => Arc::new(FolderHome(Arc::clone(&state.database))),
+    };
+    let (snapshot, verdicts) = (Arc::clone(&state.snapshot), Arc::clone(&state.verdicts));
+    let door = Arc::new(AgentsDoor::new(home, snapshot, verdicts, metrics, listener.address().ip()));
+    // Set once, here.
+    let _ = state.agents.set(Arc::clone(&door));
+    agents::serve(listener, door, hub, stop)
+}
+
 async fn open_home(
     job: &Job,
     from_another: bool,
     published: &Published,
     registry: &mut Registry,
     metrics: &ControlMetrics,
-) -> anyhow::Result<(Opened, Option<Leading>)> {
+) -> anyhow::Result<HomeAndWork> {
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
-            return Ok((home::open_folder(fleet, job.state.data.as_deref(), from_another)?, None));
+            let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
+            return Ok(HomeAndWork { opened, leading: None, hub: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
     };
@@ -346,9 +418,10 @@ async fn open_home(
     } else {
         (None, None)
     };
-    let access = HubAccess { client, roles, namespace, sources };
-    let opened = home::open_hub(access, &job.state, desk, metrics)?;
-    Ok((opened, leading))
+    let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
+    let settings = kubernetes::home::Settings { roles, namespace, sources };
+    let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
+    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)) })
 }
 
 /// What the Lease shows to people: in a pod, its name.
@@ -383,14 +456,17 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-fn say_what_is_not_there_yet(Job { dns, doors, views, .. }: &Job) {
-    let later = [("--http", doors.http), ("--https", doors.https), ("--agents", doors.agents)];
+fn say_what_is_not_there_yet(Job { answers, doors, agents, views, .. }: &Job) {
+    let later = [("--http", doors.http), ("--https", doors.https)];
     for (flag, address) in later {
         if address.is_some() {
             tracing::warn!("{flag} is not supported yet and listens on nothing");
         }
     }
-    if [*dns, doors.apiserver, doors.sni, views.admin, views.metrics].iter().all(Option::is_none) {
-        tracing::warn!("nothing to listen on: give --dns, --apiserver, --sni, --admin or --metrics an address");
+    if [answers.dns, doors.apiserver, doors.sni, agents.agents, views.admin, views.metrics].iter().all(Option::is_none)
+    {
+        tracing::warn!(
+            "nothing to listen on: give --dns, --apiserver, --sni, --agents, --admin or --metrics an address"
+        );
     }
 }

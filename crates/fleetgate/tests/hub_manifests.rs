@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use model::identity::Kind;
-use model::{Fact, FactChange, Planner, Since, Timestamp};
+use model::{Planner, Since, Timestamp};
 use serde_json::{Value, json};
 use testbed::{ApiServer, KubectlError};
 
@@ -223,21 +223,16 @@ fn what_the_hub_has_is_read() {
         let list = hub.json(&["get", &format!("{}{group}", kind.plural()), "--namespace=acme"]);
         for object in list["items"].as_array().unwrap() {
             let read = manifest::hub::read(kind, object.clone(), &mut missing);
-            let manifest::Manifest { object, value } = read.unwrap_or_else(|reason| panic!("{object}: {reason}"));
-            let since = Since::at(Timestamp(1));
-            facts.push(match value {
-                manifest::Value::Zone(zone) => {
-                    hindrances.extend(zone.hindrance.clone());
-                    FactChange::Zone(object.name, Some(Fact::new(since, zone)))
-                }
-                manifest::Value::Tenant(tenant) => FactChange::Tenant(object.name, Some(Fact::new(since, tenant))),
-                manifest::Value::Cluster(mut cluster) => {
+            let mut manifest = read.unwrap_or_else(|reason| panic!("{object}: {reason}"));
+            match &mut manifest.value {
+                manifest::Value::Zone(zone) => hindrances.extend(zone.hindrance.clone()),
+                manifest::Value::Cluster(cluster) => {
                     cluster.resolve(vec!["10.0.0.7:6443".parse().unwrap()]);
                     hindrances.extend(cluster.hindrance.clone().or(cluster.closed.clone()));
-                    FactChange::Cluster(cluster.name.clone(), Some(Fact::new(since, *cluster)))
                 }
-                manifest::Value::Other => FactChange::Other(object, true),
-            });
+                _ => {}
+            }
+            facts.push(manifest.into_fact(Since::at(Timestamp(1)), None));
         }
     }
     // The Secret of the proof's first key, which closes the door alone, and the ConfigMap of the zone file; the rest is as good as in

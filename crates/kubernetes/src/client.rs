@@ -12,6 +12,13 @@ use tower::{BoxError, ServiceBuilder};
 
 /// A connection is there in milliseconds or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
+/// A watch is silent for minutes. A hub that is gone without a word is noticed after this and [`PROBES`] times
+/// [`BETWEEN`]: within half a minute.
+const SILENCE: Duration = Duration::from_secs(15);
+const BETWEEN: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+/// As long for what was sent and is not acknowledged, where the system can count it; it would try for a quarter of an hour.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -36,14 +43,19 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     build(&config).map_err(ClientError::Unusable)
 }
 
-/// As kube builds it, but for two things: what is written goes out at once (kube leaves Nagle's algorithm on, for which the
-/// body of a request may wait), and nothing is asked again that failed: whoever asks has a pause of its own, and knows what
-/// is worth it.
+/// As kube builds it, but for three things: what is written goes out at once (kube leaves Nagle's algorithm on, for which the
+/// body of a request may wait); a hub that vanished is noticed although nobody limits how long an answer takes, as a watch
+/// is one; and nothing is asked again that failed: whoever asks has a pause of its own, and knows what is worth it.
 fn build(config: &Config) -> Result<Client, kube::Error> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT));
+    connector.set_keepalive(Some(SILENCE));
+    connector.set_keepalive_interval(Some(BETWEEN));
+    connector.set_keepalive_retries(Some(PROBES));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let requests = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()

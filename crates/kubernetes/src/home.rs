@@ -171,7 +171,11 @@ impl Home {
                 self.see(&seen);
                 self.index.change(*seen, news);
             }
-            Message::Gone(key) => self.index.remove(&key, news),
+            Message::Gone(number, key) => {
+                self.away.remove(&number);
+                self.index.remove(&key, news);
+            }
+            Message::Back(number) => _ = self.away.remove(&number),
             Message::Away(number, reason) => _ = self.away.insert(number, reason),
         }
         for key in std::mem::take(&mut news.gone) {

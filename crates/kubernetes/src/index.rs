@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use manifest::Value;
-use manifest::named::{Missing, Source};
-use manifest::status::{ClusterStatus, NodeStatus};
+use manifest::named::{Missing, Source, secret_value};
+use manifest::status::ClusterStatus;
 use model::identity::Kind;
 use model::resource::{FrontDoor, Upstream};
-use model::{ClusterName, Fact, FactChange, ObjectRef, Refusal, Since, Timestamp};
+use model::{ClusterName, FactChange, ObjectRef, Refusal, Since, Timestamp};
 use serde::Deserialize;
 
 use crate::kubeconfig::SecretKey;
 use crate::resource::{Resource, Roles, Watched};
-use crate::seen::{Key, REACHABLE, Seen, SlimService, SlimSlice, creation};
+use crate::seen::{Key, Seen, SlimService, SlimSlice, creation};
 use crate::tenants::{Access, Last, Subject, Wish};
 
 /// How long objects stay that an empty list lacks. A hub that lost its storage, or whose API server answers before it
@@ -29,8 +30,6 @@ const DOUBT: Duration = Duration::from_hours(1);
 const GATEWAY_SERVICE: &str = "fleetgate-gateway";
 /// What a kubeconfig is called in Secrets: ours, and Cluster API's. Else the only key there is.
 const KUBECONFIG_KEYS: [&str; 2] = ["kubeconfig", "value"];
-/// What a proof key is called in Secrets; else the only key there is.
-const PROOF_KEYS: [&str; 1] = ["key"];
 
 pub(crate) struct Index {
     roles: Roles,
@@ -211,7 +210,7 @@ impl Index {
                 if object.kind == Kind::Cluster {
                     news.wishes.extend(cluster_name(&object).map(Wish::Leave));
                 }
-                news.facts.extend(removal(&object));
+                news.facts.push(FactChange::gone(&object));
             }
             for source in named_before.iter().filter(|source| !self.named_by.contains_key(*source)) {
                 self.last_endpoints.retain(|(service, _), _| service != source);
@@ -224,39 +223,39 @@ impl Index {
         let mut named = BTreeSet::new();
         let manifest = manifest::hub::read(object.kind, value.clone(), &mut |source| self.find(&source, &mut named));
         let (since, generation) = (since(&value), value["metadata"]["generation"].as_i64());
-        let change = match manifest.map(|manifest| manifest.value) {
+        let mut number = None;
+        match manifest {
             Err(reason) => {
-                news.facts.extend(removal(object));
-                Some(FactChange::Broken(object.clone(), Refusal::Malformed { reason }))
+                let refusal = Refusal::Malformed { reason };
+                news.facts.extend([FactChange::gone(object), FactChange::Broken(object.clone(), refusal)]);
             }
-            Ok(Value::Zone(mut zone)) => {
-                if zone.gateway.is_none() {
-                    let service = Key::new(Resource::Service, Some(&self.namespace), GATEWAY_SERVICE);
-                    zone.gateway = self.front_door(&service);
-                    named.insert(service);
+            Ok(mut manifest) => {
+                match &mut manifest.value {
+                    Value::Zone(zone) => {
+                        if zone.gateway.is_none() {
+                            let service = Key::new(Resource::Service, Some(&self.namespace), GATEWAY_SERVICE);
+                            zone.gateway = self.front_door(&service);
+                            named.insert(service);
+                        }
+                        number = manifest::hub::number(&value);
+                    }
+                    Value::Cluster(cluster) => {
+                        if let Upstream::Service { namespace, name, port } = &cluster.api_server {
+                            let service = Key::new(Resource::Service, Some(namespace.as_str()), name.as_str());
+                            let endpoints = self.endpoints(&service, *port);
+                            named.insert(service);
+                            cluster.resolve(endpoints);
+                        }
+                        if self.roles.controller {
+                            news.wishes.push(self.wish(&cluster.name, &value, &mut named));
+                        }
+                    }
+                    Value::Tenant(_) | Value::Records(_) | Value::Other => {}
                 }
-                let number = manifest::hub::number(&value);
-                news.facts.push(FactChange::Zone(object.name.clone(), Some(Fact { since, generation, value: zone })));
-                number.map(|number| FactChange::Number(object.name.clone(), Some(number)))
+                news.facts.push(manifest.into_fact(since, generation));
             }
-            Ok(Value::Tenant(tenant)) => {
-                Some(FactChange::Tenant(object.name.clone(), Some(Fact { since, generation, value: tenant })))
-            }
-            Ok(Value::Cluster(mut cluster)) => {
-                if let Upstream::Service { namespace, name, port } = &cluster.api_server {
-                    let service = Key::new(Resource::Service, Some(namespace.as_str()), name.as_str());
-                    let endpoints = self.endpoints(&service, *port);
-                    named.insert(service);
-                    cluster.resolve(endpoints);
-                }
-                if self.roles.controller {
-                    news.wishes.push(self.wish(&cluster.name, &value, &mut named));
-                }
-                Some(FactChange::Cluster(cluster.name.clone(), Some(Fact { since, generation, value: *cluster })))
-            }
-            Ok(Value::Other) => Some(FactChange::Other(object.clone(), true)),
-        };
-        news.facts.extend(change);
+        }
+        news.facts.extend(number.map(|number| FactChange::Number(object.name.clone(), Some(number))));
         self.remember_names(key, named);
     }
 
@@ -268,7 +267,8 @@ impl Index {
             Source::Secret { namespace, name } => {
                 let key = Key::new(Resource::Secret, Some(namespace.as_str()), name.as_str());
                 named.insert(key.clone());
-                self.secret(&key, &PROOF_KEYS).map(|(_, octets)| Arc::new(octets)).map_err(Missing)
+                let secret = self.secret(&key).map_err(Missing)?;
+                secret_value(&secret).map(|octets| Arc::new(octets.to_vec()))
             }
             Source::ConfigMap { namespace, name, key: entry } => {
                 let key = Key::new(Resource::ConfigMap, Some(namespace.as_str()), name.as_str());
@@ -278,21 +278,8 @@ impl Index {
         }
     }
 
-    /// One of these keys of a Secret, or the only one that it has, and what stands there.
-    fn secret(&self, key: &Key, wanted: &[&str]) -> Result<(String, Vec<u8>), String> {
-        #[derive(Deserialize)]
-        struct Slim {
-            data: Option<BTreeMap<String, ByteString>>,
-        }
-        let text = self.text(key)?;
-        let data = parsed::<Slim>(text).and_then(|slim| slim.data).unwrap_or_default();
-        let found = wanted.iter().find(|wanted| data.contains_key(**wanted)).map(|wanted| (*wanted).to_owned());
-        let only = || data.keys().next().filter(|_| data.len() == 1).cloned();
-        let Some(entry) = found.or_else(only) else {
-            return Err(format!("it has no key {:?}", wanted[0]));
-        };
-        let octets = data[&entry].0.clone();
-        Ok((entry, octets))
+    fn secret(&self, key: &Key) -> Result<Secret, String> {
+        parsed(self.text(key)?).ok_or_else(|| "it cannot be read".to_owned())
     }
 
     fn config_map(&self, key: &Key, entry: &str) -> Result<Vec<u8>, String> {
@@ -366,11 +353,14 @@ impl Index {
     /// How the tenant cluster is to be followed, if at all.
     fn wish(&self, cluster: &ClusterName, object: &serde_json::Value, named: &mut BTreeSet<Key>) -> Wish {
         let secret = &object["spec"]["access"]["kubeconfig"]["secret"];
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
+        let last = Last::from(&ClusterStatus::deserialize(&object["status"]).unwrap_or_default());
         let (Some(namespace), Some(name)) = (secret["namespace"].as_str(), secret["name"].as_str()) else {
-            return Wish::Leave(cluster.clone());
+            let nothing_said = last == Last::default();
+            return if nothing_said { Wish::Leave(cluster.clone()) } else { Wish::Clear(cluster.clone(), uid) };
         };
         let key = Key::new(Resource::Secret, Some(namespace), name);
-        let found = self.secret(&key, &KUBECONFIG_KEYS);
+        let found = self.secret(&key).and_then(kubeconfig);
         named.insert(key);
         let (entry, kubeconfig) = match found {
             Ok((entry, octets)) => (entry, Ok(Arc::from(octets))),
@@ -381,10 +371,6 @@ impl Index {
             }
         };
         let secret = SecretKey { namespace: namespace.to_owned(), name: name.to_owned(), key: entry };
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default().into();
-        let status = ClusterStatus::deserialize(&object["status"]).unwrap_or_default();
-        let reachable = status.conditions.into_iter().find(|condition| condition.type_ == REACHABLE);
-        let last = Last { nodes: status.nodes.0.into_iter().map(NodeStatus::into_model).collect(), reachable };
         Wish::Follow(cluster.clone(), Arc::new(Subject { access: Access { uid, secret, kubeconfig }, last }))
     }
 
@@ -411,6 +397,15 @@ impl Index {
     }
 }
 
+/// The kubeconfig in a Secret, and the key that it stands under.
+fn kubeconfig(secret: Secret) -> Result<(String, Vec<u8>), String> {
+    let mut data = secret.data.unwrap_or_default();
+    let found = KUBECONFIG_KEYS.into_iter().find_map(|wanted| data.remove_entry(wanted));
+    let only = if data.len() == 1 { data.pop_first() } else { None };
+    let (entry, octets) = found.or(only).ok_or_else(|| format!("it has no key {:?}", KUBECONFIG_KEYS[0]))?;
+    Ok((entry, octets.0))
+}
+
 /// The Service whose endpoints a slice holds.
 fn service_of(key: &Key, text: &str) -> Option<Key> {
     if key.resource != Resource::EndpointSlice {
@@ -426,15 +421,6 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
 
 fn cluster_name(object: &ObjectRef) -> Option<ClusterName> {
     object.name.as_str().parse().ok()
-}
-
-fn removal(object: &ObjectRef) -> Option<FactChange> {
-    Some(match object.kind {
-        Kind::Zone => FactChange::Zone(object.name.clone(), None),
-        Kind::Tenant => FactChange::Tenant(object.name.clone(), None),
-        Kind::Cluster => FactChange::Cluster(cluster_name(object)?, None),
-        _ => FactChange::Other(object.clone(), false),
-    })
 }
 
 /// Who was first: the creation, then the UID.

@@ -38,8 +38,8 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 
-use crate::reach::Reach;
 use file::{Cluster, File, User};
+use model::reach::Reach;
 
 /// A kubeconfig has some 10 KiB. A Secret may have a MiB, most of which could only be there to keep us busy.
 pub const MOST_OCTETS: usize = 256 * 1024;

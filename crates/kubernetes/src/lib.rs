@@ -5,6 +5,7 @@
 //!
 //! In a tenant cluster an agent reads what is to be published of it, and says what became of that ([`sources`]).
 
+pub mod agents;
 pub mod apply;
 pub mod client;
 pub mod home;
@@ -12,7 +13,6 @@ mod index;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
-pub mod reach;
 pub mod resource;
 pub mod seen;
 pub mod sources;

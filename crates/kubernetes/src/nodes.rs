@@ -20,7 +20,7 @@ use model::ObjectName;
 use model::resource::Node;
 use serde::Deserialize;
 
-use crate::reach::Reach;
+use model::reach::Reach;
 
 /// What Kubernetes itself supports in one cluster.
 pub const MOST_NODES: usize = 5000;

@@ -72,22 +72,7 @@ impl Resource {
 
     /// The word that stands for it on disk and in metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Zone => "zones",
-            Self::Tenant => "tenants",
-            Self::Cluster => "clusters",
-            Self::AddressPool => "addresspools",
-            Self::AddressClaim => "addressclaims",
-            Self::FederationPolicy => "federationpolicies",
-            Self::DnsEndpoint => "dnsendpoints",
-            Self::Ingress => "ingresses",
-            Self::IngressClass => "ingressclasses",
-            Self::Service => "services",
-            Self::EndpointSlice => "endpointslices",
-            Self::Secret => "secrets",
-            Self::ConfigMap => "configmaps",
-            Self::Verdict => "verdicts",
-        }
+        self.planned().map_or_else(|word| word, Kind::plural)
     }
 
     pub(crate) fn parse(word: &str) -> Option<Self> {
@@ -118,17 +103,26 @@ impl Resource {
 
     /// As the plan knows it; `None` for what only says more about other objects.
     pub(crate) fn kind(self) -> Option<Kind> {
+        self.planned().ok()
+    }
+
+    /// As the plan knows it, or else the word for it.
+    fn planned(self) -> Result<Kind, &'static str> {
         match self {
-            Self::Zone => Some(Kind::Zone),
-            Self::Tenant => Some(Kind::Tenant),
-            Self::Cluster => Some(Kind::Cluster),
-            Self::AddressPool => Some(Kind::AddressPool),
-            Self::AddressClaim => Some(Kind::AddressClaim),
-            Self::FederationPolicy => Some(Kind::FederationPolicy),
-            Self::DnsEndpoint => Some(Kind::DnsEndpoint),
-            Self::Ingress => Some(Kind::Ingress),
-            Self::IngressClass => Some(Kind::IngressClass),
-            Self::Service | Self::EndpointSlice | Self::Secret | Self::ConfigMap | Self::Verdict => None,
+            Self::Zone => Ok(Kind::Zone),
+            Self::Tenant => Ok(Kind::Tenant),
+            Self::Cluster => Ok(Kind::Cluster),
+            Self::AddressPool => Ok(Kind::AddressPool),
+            Self::AddressClaim => Ok(Kind::AddressClaim),
+            Self::FederationPolicy => Ok(Kind::FederationPolicy),
+            Self::DnsEndpoint => Ok(Kind::DnsEndpoint),
+            Self::Ingress => Ok(Kind::Ingress),
+            Self::IngressClass => Ok(Kind::IngressClass),
+            Self::Service => Err("services"),
+            Self::EndpointSlice => Err("endpointslices"),
+            Self::Secret => Err("secrets"),
+            Self::ConfigMap => Err("configmaps"),
+            Self::Verdict => Err("verdicts"),
         }
     }
 

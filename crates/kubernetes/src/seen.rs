@@ -7,15 +7,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::{DynamicObject, ObjectMeta};
+use manifest::status::ClusterStatus;
 use model::{ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::apply::PUBLISH_NAMESPACE;
 use crate::resource::Resource;
-
-/// The condition that says whether a tenant cluster's nodes can be seen.
-pub(crate) const REACHABLE: &str = manifest::status::ClusterStatus::REACHABLE;
 
 /// Where an object stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,7 +193,8 @@ fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let kept = fields.iter().filter_map(|field| Some(((*field).to_owned(), status.get(field)?.clone())));
     let mut kept: Map<String, Value> = kept.collect();
     let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
-    let reachable: Vec<Value> = conditions.filter(|condition| condition["type"] == REACHABLE).cloned().collect();
+    let reachable: Vec<Value> =
+        conditions.filter(|condition| condition["type"] == ClusterStatus::REACHABLE).cloned().collect();
     if resource == Resource::Cluster && !reachable.is_empty() {
         kept.insert("conditions".into(), reachable.into());
     }

@@ -99,7 +99,9 @@ pub struct Subject {
 pub enum Wish {
     /// With an equal [`Access`], nothing changes, and [`Last`] is not looked at. With another one, the watch starts anew.
     Follow(ClusterName, Arc<Subject>),
-    /// Its status is left as it is.
+    /// It is not to be followed any more. What was said of it is taken back from the Cluster that has this UID.
+    Clear(ClusterName, Arc<str>),
+    /// It is not to be followed any more, and nothing was said of it, or it is gone.
     Leave(ClusterName),
 }
 
@@ -153,6 +155,7 @@ pub async fn follow(
         writes: Semaphore::new(WRITES),
     });
     let mut followed: HashMap<ClusterName, Followed> = HashMap::new();
+    let mut cleared: HashMap<ClusterName, AbortOnDropHandle<()>> = HashMap::new();
     loop {
         let wish = tokio::select! {
             biased;
@@ -161,11 +164,25 @@ pub async fn follow(
         };
         match wish {
             None => break,
-            Some(Wish::Leave(name)) => drop(followed.remove(&name)),
-            Some(Wish::Follow(name, subject)) => match followed.get(&name) {
-                Some(known) => known.turn_to(subject),
-                None => drop(followed.insert(name.clone(), Followed::start(&shared, name, subject))),
-            },
+            Some(Wish::Leave(name)) => {
+                followed.remove(&name);
+                cleared.remove(&name);
+            }
+            Some(Wish::Clear(name, uid)) => {
+                followed.remove(&name);
+                // It is wished for again with every change of the Cluster until it is done.
+                if cleared.get(&name).is_none_or(AbortOnDropHandle::is_finished) {
+                    let task = tokio::spawn(write::clear(Arc::clone(&shared), name.clone(), uid));
+                    cleared.insert(name, AbortOnDropHandle::new(task));
+                }
+            }
+            Some(Wish::Follow(name, subject)) => {
+                cleared.remove(&name);
+                match followed.get(&name) {
+                    Some(known) => known.turn_to(subject),
+                    None => drop(followed.insert(name.clone(), Followed::start(&shared, name, subject))),
+                }
+            }
         }
         shared.metrics.followed(followed.len());
     }

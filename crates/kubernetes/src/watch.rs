@@ -10,6 +10,7 @@ use kube::core::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::resource::Watched;
@@ -23,6 +24,9 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A hub that was put back to an earlier state refuses versions that it has not come to yet, for ever: after as many times
 /// everything is listed again. A hub that is merely away is not asked for that.
 pub(crate) const REJECTIONS: u32 = 3;
+/// A watch is resumed without a word. One that has not failed again for so long is taken for resumed; longer than it takes
+/// to find out that nobody is there.
+const RESUMED: Duration = Duration::from_secs(10);
 /// Objects per page of a list: some megabytes.
 pub(crate) const PAGE: u32 = 500;
 /// Seconds after which a watch is ended by the server and resumed where it was. Kept below what load balancers in front
@@ -35,9 +39,11 @@ pub(crate) enum Message {
     /// Everything that there is.
     Listed(usize, Vec<Seen>),
     Changed(usize, Box<Seen>),
-    Gone(Key),
+    Gone(usize, Key),
     /// It cannot be read at the moment, and why.
     Away(usize, String),
+    /// It is read again, and there is nothing to tell.
+    Back(usize),
 }
 
 /// Follows one kind until told to stop, or until nobody listens any more.
@@ -64,29 +70,46 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
     let mut stream = watcher::watcher(api.clone(), config.clone()).boxed();
     let mut listing = Vec::new();
     let (mut pause, mut rejected) = (FIRST_PAUSE, 0);
-    while let Some(event) = stream.next().await {
+    // Whether everything has been listed, so that there is a watch to resume; and whether it failed and nothing came since.
+    let (mut listed, mut away) = (false, false);
+    loop {
+        let next = stream.next();
+        let heard = if away && listed { timeout(RESUMED, next).await } else { Ok(next.await) };
+        let Ok(event) = heard else {
+            away = false;
+            if messages.send(Message::Back(number)).await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let Some(event) = event else { return };
         let message = match event {
             Ok(Event::Init) => {
                 listing.clear();
+                listed = false;
                 continue;
             }
             Ok(Event::InitApply(object)) => {
                 listing.extend(Seen::of(resource, object));
                 continue;
             }
-            Ok(Event::InitDone) => Message::Listed(number, std::mem::take(&mut listing)),
+            Ok(Event::InitDone) => {
+                listed = true;
+                Message::Listed(number, std::mem::take(&mut listing))
+            }
             Ok(Event::Apply(object)) => match Seen::of(resource, object) {
                 Some(seen) => Message::Changed(number, seen.into()),
                 None => continue,
             },
             Ok(Event::Delete(object)) => match object.metadata.name {
-                Some(name) => Message::Gone(Key { resource, namespace: object.metadata.namespace, name }),
+                Some(name) => Message::Gone(number, Key { resource, namespace: object.metadata.namespace, name }),
                 None => continue,
             },
             Err(error) if resource.may_be_absent() && is_not_found(&error) => {
                 if messages.send(Message::Listed(number, Vec::new())).await.is_err() {
                     return;
                 }
+                away = false;
                 // Somebody may install it one day; nobody waits for that.
                 tokio::time::sleep(LONGEST_PAUSE).await;
                 continue;
@@ -95,17 +118,18 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
                 if messages.send(Message::Away(number, reason(&error))).await.is_err() {
                     return;
                 }
+                away = true;
                 tokio::time::sleep(pause.mul_f64(1.0 - fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 rejected = if is_rejected(&error) { rejected + 1 } else { 0 };
                 if rejected == REJECTIONS {
-                    rejected = 0;
+                    (rejected, listed) = (0, false);
                     stream = watcher::watcher(api.clone(), config.clone()).boxed();
                 }
                 continue;
             }
         };
-        (pause, rejected) = (FIRST_PAUSE, 0);
+        (pause, rejected, away) = (FIRST_PAUSE, 0, false);
         if messages.send(message).await.is_err() {
             return;
         }

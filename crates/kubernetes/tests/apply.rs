@@ -4,13 +4,11 @@
 mod fleet;
 mod hub;
 
-use std::time::Duration;
-
 use kubernetes::apply::PUBLISH_NAMESPACE;
 use serde_json::{Value, json};
 
 use fleet::{Fleet, TENANT, cluster, condition, zone};
-use hub::eventually;
+use hub::{Line, eventually};
 
 const BOTH: &str = "[authoritative, dnsEndpoint]";
 
@@ -66,7 +64,10 @@ async fn statuses_are_written_once_and_stay() {
     next.plan_what_is_there(&fleet);
     let leader = next.lead().await;
     leader.rounds(1).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The round that looked at everything is over when another one begins.
+    let rounds = leader.metrics.rounds();
+    next.look_at("tenant/acme");
+    leader.rounds(rounds + 1).await;
     assert_eq!(leader.metrics.requests(), 0);
     assert_eq!(fleet.versions(), before);
     leader.stop().await;
@@ -240,6 +241,40 @@ async fn nothing_is_lost_when_a_leader_vanishes() {
     }
     // Nothing is written that the first had written already.
     assert!(second.metrics.written("Cluster", "ok") < CLUSTERS as u64);
+    second.stop().await;
+}
+
+/// A leader that has not seen the last number of the one before it would give the same number to other content.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_is_given_over_one_that_was_not_seen() {
+    let Some(mut fleet) = Fleet::start().await else { return };
+    fleet.put(&zone("main", "[authoritative]"));
+    fleet.put(TENANT);
+    fleet.put(&cluster("c1", "main", &["192.0.2.11"]));
+    let first = fleet.lead().await;
+    let number = |zone: &Value| Some((zone["status"]["serial"].as_u64()?, zone["status"]["digest"].clone()));
+    let begun = eventually("a number", async || number(&fleet.get("zone/main")?)).await;
+    let line = Line::to(fleet.server.address()).await;
+    let mut next = fleet.another_behind(&line).await;
+    next.plan_what_is_there(&fleet);
+    line.hold();
+    fleet.put(&cluster("c1", "main", &["192.0.2.12"]));
+    let given =
+        eventually("the next one", async || number(&fleet.get("zone/main")?).filter(|given| *given != begun)).await;
+    first.stop().await;
+
+    // It plans something else, and goes on from the first number.
+    next.plan_text(&cluster("c1", "main", &["192.0.2.13"]));
+    let second = next.lead().await;
+    eventually("a conflict", async || (second.metrics.written("Zone", "conflict") > 0).then_some(())).await;
+    assert_eq!(second.metrics.written("Zone", "ok"), 0);
+    assert_eq!(number(&fleet.get("zone/main").unwrap()), Some(given.clone()));
+
+    line.mend();
+    next.plan_number();
+    let last =
+        eventually("its own number", async || number(&fleet.get("zone/main")?).filter(|last| *last != given)).await;
+    assert!(last.0 > given.0 && last.1 != given.1, "{last:?} after {given:?}");
     second.stop().await;
 }
 

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use kubernetes::lease::{self, Election, NAME, Settings};
 use serde_json::json;
+use testbed::ApiServer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,14 @@ async fn leader(contenders: &[&Contender]) -> usize {
     }
 }
 
+/// Waits for the next time that somebody writes to the Lease.
+async fn until_renewed(server: &ApiServer) {
+    let leases: Api<Lease> = Api::namespaced(hub::client(server).await, "default");
+    let version = async || leases.get(NAME).await.unwrap().metadata.resource_version;
+    let before = version().await;
+    eventually("a renewal", async || (version().await != before).then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_follows_a_leader_that_vanishes_within_five_seconds() {
     let Some(server) = hub::start() else { return };
@@ -84,9 +93,12 @@ async fn a_lease_is_given_back_once_nobody_writes_any_more() {
     first.stop.cancel();
     writing.lost().cancelled().await;
     assert!(!writing.holds_for(Duration::ZERO));
-    // Still busy with its last write.
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(!second.leads());
+    // Still busy with its last write, for longer than the second waits between two looks at a Lease that is free.
+    let until = Instant::now() + Duration::from_millis(700);
+    while Instant::now() < until {
+        assert!(!second.leads());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     drop(writing);
     let stopped = Instant::now();
     assert_eq!(leader(&[&first, &second]).await, 1);
@@ -101,7 +113,7 @@ async fn a_leader_without_its_hub_steps_down_before_another_leads() {
     let cut_off = Contender::start(hub::client_at(&server, line.address).await, "cut-off");
     leader(&[&cut_off]).await;
     let other = Contender::start(hub::client(&server).await, "other");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    until_renewed(&server).await;
 
     let term = cut_off.election.term.borrow().clone().unwrap();
     line.cut();
@@ -162,9 +174,10 @@ async fn a_term_outlives_a_short_outage_and_strange_hands() {
     let term = only.election.term.borrow().clone().unwrap();
     for _ in 0..3 {
         line.cut();
+        // So long is it away; a term outlives twice as much.
         tokio::time::sleep(Duration::from_millis(600)).await;
         line.mend();
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        until_renewed(&server).await;
     }
     assert!(term.holds_for(Duration::ZERO));
 

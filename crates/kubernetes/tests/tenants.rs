@@ -74,6 +74,33 @@ async fn nodes_reach_the_status_and_stay_while_a_cluster_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_cluster_that_is_not_followed_any_more_nothing_is_said() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    // The hub is its own tenant here.
+    let [hub] = start(&kubernetes);
+    let kubeconfig = hub.kubeconfig().to_owned();
+    let fleet = Fleet::on(hub, WITHIN).await;
+    create_node(&fleet.hub, "n1", "192.0.2.1");
+    fleet.cluster("c1");
+    // Somebody else's stays.
+    let other = json!({"status": {"readyNodes": 3, "conditions": [{
+        "type": "Audited", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let patch =
+        ["patch", "clusters.fleetgate.dev", "c1", "--subresource=status", "--type=merge", "-p", &other.to_string()];
+    fleet.hub.kubectl(&patch).unwrap();
+    for _ in 0..2 {
+        fleet.follow("c1", Ok(&kubeconfig)).await;
+        fleet.until("c1", |status| ready(status) == ["n1"] && watching(status)).await;
+        let uid = fleet.object("c1").await["metadata"]["uid"].as_str().unwrap().into();
+        fleet.wishes.send(Wish::Clear("c1".parse().unwrap(), uid)).unwrap();
+        fleet.until("c1", |status| *status == other["status"]).await;
+    }
+    let metrics = fleet.metrics();
+    assert!(metrics.contains("fleetgate_tenants_clusters_followed 0"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_kubeconfig_is_told_and_mended() {
     let Some(kubernetes) = testbed::kubernetes() else { return };
     // The hub is its own tenant here.

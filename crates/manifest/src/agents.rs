@@ -11,8 +11,10 @@
 //! | `GET /v1/verdicts?after=N` | a client certificate | [`VerdictList`] of all claims, as soon as its revision is above `N`, within 30 s at the latest |
 //!
 //! A refused record is no refused request: whatever the policy says stands in verdicts. Statuses: 400 what cannot be read,
-//! 401 no or no good credential, 403 one that was revoked or whose cluster is gone, 413 too large, 429 too fast (with
-//! `Retry-After`), 503 the home cannot be written right now. Every error is a [`Problem`].
+//! 401 no or no good credential (a revoked token too), 403 a certificate whose credential was revoked or whose cluster is
+//! gone, 408 too slow, 413 too large, 429 too fast (with `Retry-After`), 503 the home cannot be written right now. Every error
+//! is a [`Problem`]. HTTP/1.1 over TLS 1.3; a certificate of another authority, or an expired one, does not get past the
+//! handshake. A connection ends with the certificate that it was made with.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,10 @@ pub const MAX_BODY: usize = 8 << 20;
 pub const MAX_ENDPOINTS: usize = 1000;
 /// How many objects of claims one cluster may have.
 pub const MAX_OBJECTS: usize = 10_000;
+/// How many endpoints all of them may have together, and one request for a judgement.
+pub const MAX_TOTAL: usize = 20_000;
+/// How long a key may be.
+pub const MAX_KEY: usize = 253;
 
 /// What `fleetgate credential issue` prints, and an agent is started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +87,8 @@ pub struct Claims {
     pub endpoints: Vec<EndpointSpec>,
 }
 
-/// Each key is replaced whole or deleted; what is not named stays. All of it is kept or nothing.
+/// Each key is replaced whole or deleted; what is not named stays. In a folder all of it is kept or nothing; a hub keeps one
+/// object after the other, so that after an error all of it is to be sent again. The same again is no change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimChanges {

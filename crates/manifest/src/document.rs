@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use model::identity::Kind;
-use model::resource::{Cluster, Tenant, Zone};
-use model::{ClusterName, ObjectName, ObjectRef};
+use model::resource::{Cluster, RecordClaims, Tenant, Zone};
+use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since};
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
@@ -42,8 +42,24 @@ pub enum Value {
     Zone(Zone),
     Tenant(Tenant),
     Cluster(Box<Cluster>),
+    Records(RecordClaims),
     /// A kind whose content nothing acts upon yet; its form has been checked.
     Other,
+}
+
+impl Manifest {
+    /// That the object is there as it was read.
+    pub fn into_fact(self, since: Since, generation: Option<i64>) -> FactChange {
+        match self.value {
+            Value::Zone(value) => FactChange::Zone(self.object.name, Some(Fact { since, generation, value })),
+            Value::Tenant(value) => FactChange::Tenant(self.object.name, Some(Fact { since, generation, value })),
+            Value::Cluster(value) => {
+                FactChange::Cluster(value.name.clone(), Some(Fact { since, generation, value: *value }))
+            }
+            Value::Records(value) => FactChange::Records(self.object, Some(Fact { since, generation, value })),
+            Value::Other => FactChange::Other(self.object, true),
+        }
+    }
 }
 
 /// What is wrong with a document, and where in the file.
@@ -116,7 +132,7 @@ pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mista
         Kind::AddressPool => of_spec(document, kind, |_, _: AddressPoolSpec| Value::Other),
         Kind::AddressClaim => of_spec(document, kind, |_, _: AddressClaimSpec| Value::Other),
         Kind::FederationPolicy => of_spec(document, kind, |_, _: FederationPolicySpec| Value::Other),
-        Kind::DnsEndpoint => of_spec(document, kind, |_, _: DnsEndpointSpec| Value::Other),
+        Kind::DnsEndpoint => of_spec(document, kind, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(None))),
         Kind::Ingress => others::<Ingress>(document, kind),
         Kind::IngressClass => others::<IngressClass>(document, kind),
         Kind::Secret => others::<Secret>(document, kind),

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::address::{AddressClaimSpec, AddressPoolSpec};
 use crate::cluster::ClusterSpec;
-use crate::dns_endpoint::DnsEndpointSpec;
+use crate::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec};
 use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
 use crate::named::{Home, Lookup, Named, WrongFile};
@@ -39,7 +39,14 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         Kind::AddressPool => of_spec(kind, object, |_, _: AddressPoolSpec| Value::Other),
         Kind::AddressClaim => of_spec(kind, object, |_, _: AddressClaimSpec| Value::Other),
         Kind::FederationPolicy => of_spec(kind, object, |_, _: FederationPolicySpec| Value::Other),
-        Kind::DnsEndpoint => of_spec(kind, object, |_, _: DnsEndpointSpec| Value::Other),
+        Kind::DnsEndpoint => {
+            let cluster = object.pointer("/metadata/labels").and_then(|labels| labels.get(CLUSTER_LABEL)?.as_str());
+            let cluster = match cluster {
+                Some(name) => Some(name.parse().map_err(|error| format!("metadata.labels: {error}"))?),
+                None => None,
+            };
+            of_spec(kind, object, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(cluster)))
+        }
         Kind::Ingress | Kind::IngressClass | Kind::Secret => {
             let Head { metadata } = parse::<Head<ObjectName>>(object)?;
             place(kind, metadata.name.0, metadata.namespace, Value::Other)

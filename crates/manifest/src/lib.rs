@@ -11,6 +11,7 @@ pub mod document;
 pub mod federation;
 mod foreign;
 pub mod hub;
+pub mod kept;
 pub mod labels;
 pub mod named;
 pub mod status;

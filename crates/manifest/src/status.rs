@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounded::List;
 use crate::text::{Moment, Text};
+use crate::verdict::{self, PartVerdict};
 
 /// The state of a Cluster that is not accepted.
 const REFUSED: &str = "Refused";
@@ -148,6 +149,14 @@ pub struct AddressClaimStatus {
     pub address: Option<String>,
 }
 
+/// What became of a `DNSEndpoint`'s endpoints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordsStatus {
+    conditions: Vec<Condition>,
+    parts: Vec<PartVerdict>,
+}
+
 /// What the plan says of an object of this kind, as it stands in the object; what others say there is not its to write.
 pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
     let conditions: Vec<Condition> = status.conditions.iter().map(|told| condition(told, status.generation)).collect();
@@ -169,6 +178,10 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         }
         (Kind::Cluster, Detail::None) => {
             serde_json::to_value(ClusterStatus { conditions, state: Some(REFUSED.into()), ..ClusterStatus::default() })
+        }
+        // Only shown by `get`: on a hub it goes into a Verdict, as a DNSEndpoint has no room for it.
+        (_, Detail::Records { .. }) => {
+            serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })
         }
         (_, Detail::None) => serde_json::to_value(ObjectStatus { conditions }),
     };

@@ -47,9 +47,13 @@ pub struct TenantSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetsSpec {
-    /// Ranges beyond its own nodes and addresses.
+    /// Ranges beyond its own nodes and addresses. Private addresses only by ranges that are private themselves.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub allow: List<Text<Cidr>, 100>,
+    /// Suffixes outside the fleet's own zones that its CNAME, MX and SRV records may name; any name outside when it is left
+    /// out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<List<Text<DnsName>, 100>>,
 }
 
 /// How much a tenant may have; what is left out has no bound.
@@ -92,6 +96,7 @@ impl TenantSpec {
             name,
             domains: Text::list(&self.domains),
             allowed_targets: Text::list(&self.targets.allow),
+            allowed_names: self.targets.names.as_deref().map(Text::list),
             quota: Quota {
                 clusters: self.quota.clusters,
                 records: self.quota.records,

@@ -1,8 +1,12 @@
 //! `kind: Verdict`: what we say of objects that have no room for conditions of ours.
 
 use kube::CustomResource;
+use model::policy::Refused;
+use model::snapshot::{Detail, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::text::{Moment, Text};
 
 /// Beside a `DNSEndpoint` or an Ingress of the same name, and owned by it: what became of each of its parts. Where both have
 /// the same name they share one, which has two owners then: any other name could itself be that of a third object.
@@ -71,4 +75,35 @@ pub struct PartVerdict {
     /// The field at fault.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
+    /// Since when it has been asked for; of two who want the same name, the earlier has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Text<Moment>>,
+}
+
+impl PartVerdict {
+    pub fn new<T>(part: &str, outcome: &Result<T, Refused>) -> Self {
+        let part = Self { part: part.to_owned(), ..Self::default() };
+        match outcome {
+            Ok(_) => Self { published: true, ..part },
+            Err(Refused { refusal, field }) => {
+                Self { code: refusal.code().into(), reason: refusal.to_string(), field: field.clone(), ..part }
+            }
+        }
+    }
+}
+
+/// What the plan says of an object, part by part; of all of it at once where it does not speak of parts.
+pub fn parts(status: &Status) -> Vec<PartVerdict> {
+    if let Detail::Records { parts } = &status.detail {
+        let verdict = |part: &model::snapshot::PartStatus| PartVerdict {
+            since: Some(Text(Moment(part.since))),
+            ..PartVerdict::new(&part.part, &part.outcome)
+        };
+        return parts.iter().map(verdict).collect();
+    }
+    let part = PartVerdict { part: "*".into(), ..PartVerdict::default() };
+    vec![match status.refusal() {
+        Some(refusal) => PartVerdict { code: refusal.reason.into(), reason: refusal.message.clone(), ..part },
+        None => PartVerdict { published: true, ..part },
+    }]
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::digest::Digest;
-use crate::identity::{ClusterName, ObjectName, ObjectRef};
+use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::refusal::Refusal;
-use crate::resource::{Cluster, Tenant, Zone};
+use crate::resource::{Cluster, RecordClaims, Tenant, Zone};
 
 /// Nanoseconds since the Unix epoch. The model is told the time, it never asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -61,6 +61,12 @@ impl Since {
     pub fn at(moment: Timestamp) -> Self {
         Self { moment, tie: None }
     }
+
+    /// Tells a cluster from a later one of the same name. On a hub it is the object's own; a folder has none, and the moment
+    /// that it was first seen does.
+    pub fn uid(&self, cluster: &ClusterName) -> Arc<str> {
+        self.tie.clone().unwrap_or_else(|| format!("{cluster}-{:x}", self.moment.0).into())
+    }
 }
 
 /// A resource and since when it has been there.
@@ -92,6 +98,8 @@ pub enum FactChange {
     Zone(ObjectName, Option<Fact<Zone>>),
     Tenant(ObjectName, Option<Fact<Tenant>>),
     Cluster(ClusterName, Option<Fact<Cluster>>),
+    /// A `DNSEndpoint`: what a tenant asks for.
+    Records(ObjectRef, Option<Fact<RecordClaims>>),
     /// An object of a kind that nothing acts upon yet: there or gone.
     Other(ObjectRef, bool),
     /// An object that is there and cannot be read. It is refused until its next fact, and nothing else: whoever feeds
@@ -99,6 +107,23 @@ pub enum FactChange {
     Broken(ObjectRef, Refusal),
     /// What a hub says of a Zone's content.
     Number(ObjectName, Option<Number>),
+}
+
+impl FactChange {
+    /// That an object is gone.
+    pub fn gone(object: &ObjectRef) -> Self {
+        match object.kind {
+            Kind::Zone => Self::Zone(object.name.clone(), None),
+            Kind::Tenant => Self::Tenant(object.name.clone(), None),
+            Kind::DnsEndpoint => Self::Records(object.clone(), None),
+            // What is no cluster's name has never been one's.
+            Kind::Cluster => match object.name.as_str().parse() {
+                Ok(name) => Self::Cluster(name, None),
+                Err(_) => Self::Other(object.clone(), false),
+            },
+            _ => Self::Other(object.clone(), false),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::reach;
+
 /// A range of addresses in CIDR form whose host bits are zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr(IpNet);
@@ -22,6 +24,12 @@ impl Cidr {
     /// An IPv4 client that reached an IPv6 socket counts as the IPv4 client it is.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
+    }
+
+    /// Whether all of it is private: private ranges are whole prefixes, so that its ends say so.
+    pub fn is_private(&self) -> bool {
+        let private = [self.0.network(), self.0.broadcast()].map(reach::is_private);
+        private == [true, true] && self.0.prefix_len() >= if self.0.network().is_ipv4() { 8 } else { 7 }
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod cluster;
 mod ledger;
+mod quarantine;
+mod records;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Number, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
+use crate::policy::Ground;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, Tenant, Zone};
 use crate::serial::SerialFloor;
@@ -25,6 +28,7 @@ use crate::snapshot::{Changes, Detail, KeptSet, Snapshot, Status};
 
 use cluster::Draft;
 use ledger::Ledger;
+use records::Records;
 use step::Step;
 use zone::Domains;
 
@@ -41,6 +45,9 @@ pub struct Planner {
     broken: BTreeMap<ObjectRef, Refusal>,
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
+    records: Records,
+    /// Who owns what, for the policy.
+    ground: Ground,
     ledger: Ledger,
     /// What a hub said of zones that are not accepted yet.
     numbers: BTreeMap<ObjectName, Number>,
@@ -82,6 +89,7 @@ struct Touched {
     zones: bool,
     tenants: BTreeSet<ObjectName>,
     clusters: BTreeSet<ClusterName>,
+    records: records::Touched,
 }
 
 impl Planner {
@@ -111,11 +119,15 @@ impl Planner {
         let mut queue = BTreeSet::new();
 
         let mut touched = self.absorb(facts, &mut queue, &mut step);
+        let mut other_ground = false;
         if touched.zones {
             self.domains = zone::settle(&self.zones, &self.domains, &self.ledger, &mut step);
+            other_ground |= self.ground.set_zones(self.domains.ground(&self.zones), self.domains.reserved());
+            touched.records.all = true;
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
+            other_ground |= self.change_tenant(tenant, &mut touched.records);
             touched.clusters.extend(self.clusters_of_tenant.get(tenant).into_iter().flatten().cloned());
         }
         for name in &touched.clusters {
@@ -128,15 +140,46 @@ impl Planner {
             self.judge(&next, &mut queue, &mut step);
         }
 
+        other_ground |= self.hold_anew(&step, &mut touched.records);
+        self.records.settle(touched.records, &self.ground, &mut step);
+
         let numbers = self.take_over_numbers(&mut step);
         for (name, _) in self.kept.extract_if(|_, kept| kept.until <= now) {
             self.ledger.keep(&name, None);
         }
 
-        let (snapshot, changes) = step.finish(&mut self.ledger, &self.broken);
+        let ground = other_ground.then_some(&self.ground);
+        let (snapshot, changes) = step.finish(&mut self.ledger, ground, &self.broken);
         self.snapshot = Arc::clone(&snapshot);
         let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
-        Planned { snapshot, changes, reserve, kept, numbers, wake: self.withdrawals.first().map(|(at, _)| *at) }
+        let withdrawal = self.withdrawals.first().map(|(at, _)| *at);
+        let wake = [withdrawal, self.records.wake()].into_iter().flatten().min();
+        Planned { snapshot, changes, reserve, kept, numbers, wake }
+    }
+
+    /// Tells the policy what a tenant may do now.
+    fn change_tenant(&mut self, name: &ObjectName, touched: &mut records::Touched) -> bool {
+        let fact = self.tenants.get(name);
+        let rights = |tenant: Option<&Tenant>| tenant.map(|tenant| (tenant.namespace.clone(), tenant.domains.clone()));
+        let before = rights(self.ground.tenant(name).map(AsRef::as_ref));
+        let changed = before != rights(fact.map(|fact| &fact.value));
+        self.records.touch_tenant(name, changed, touched);
+        self.ground.set_tenant(name, fact.map(|fact| (&fact.since, &fact.value)))
+    }
+
+    /// Tells the policy what clusters hold now. A name may go from one to another: first everything goes, then it comes.
+    fn hold_anew(&mut self, step: &Step, touched: &mut records::Touched) -> bool {
+        let holdings = step.holdings();
+        for before in holdings.iter().filter_map(|(before, _)| before.as_ref()) {
+            self.ground.remove(before);
+        }
+        for after in holdings.iter().filter_map(|(_, after)| after.as_ref()) {
+            self.ground.add(after);
+        }
+        for (before, after) in &holdings {
+            self.records.touch_cluster(before.as_deref(), after.as_deref(), touched);
+        }
+        !holdings.is_empty()
     }
 
     /// Takes the facts in and notes what has to be looked at again.
@@ -178,6 +221,10 @@ impl Planner {
                     self.broken.remove(&cluster_object(&name));
                     self.leave(&name, queue, step);
                     touched.clusters.remove(&name);
+                }
+                FactChange::Records(object, fact) => {
+                    self.broken.remove(&object);
+                    self.records.enter(&object, fact, &mut touched.records);
                 }
                 FactChange::Other(object, present) => {
                     self.broken.remove(&object);
@@ -287,7 +334,8 @@ impl Planner {
                     self.ledger.keep(&who.cluster, None);
                 }
                 let last = cluster::LastSet { before, recalled: recalled.as_ref().or(state.cluster.kept.as_ref()) };
-                let part = cluster::part(&state.cluster, draft, zone, tenant, &last, step.now());
+                let uid = state.seniority.since.uid(&who.cluster);
+                let part = cluster::part(&state.cluster, draft, zone, tenant, &last, uid, step.now());
                 let status = cluster::status(&state.cluster, draft, zone, &part);
                 step.set_status(object, status.of_generation(generation));
                 let withdraw_at = part.withdraw_at;

@@ -1,6 +1,9 @@
 //! A no with a code and a blame.
 
+use std::net::IpAddr;
+
 use crate::claim::Claim;
+use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameError};
 
@@ -72,6 +75,64 @@ pub enum Refusal {
     NoEndpoints { service: String },
     #[error("{0} is not supported yet; leave it out")]
     NotYet(&'static str),
+
+    // What tenants are told of their claims. Nothing in these texts is another tenant's.
+    #[error("namespace {namespace} is no tenant's")]
+    NoTenant { namespace: ObjectName },
+    #[error("the name cannot be used: {reason}")]
+    BadName { reason: String },
+    #[error("{name} is neither below one of your clusters nor below one of your domains")]
+    NotYours { name: DnsName },
+    #[error("{name} belongs to your cluster {cluster}, for which this agent does not speak")]
+    OtherCluster { name: DnsName, cluster: ClusterName },
+    #[error("{name} lies in no zone that is served here")]
+    OutsideZones { name: DnsName },
+    #[error("{name} is of a control plane, or below such a name")]
+    ControlPlaneName { name: DnsName },
+    #[error("{name} cannot be had: programs ask for `{label}` by themselves, on behalf of everybody around")]
+    ReservedLabel { name: DnsName, label: String },
+    #[error("{name} would answer for names below it that are not yours")]
+    WildcardOverOthers { name: DnsName },
+    #[error("{name} would switch off a wildcard that is not yours; give the name above it records first")]
+    DisablesWildcard { name: DnsName },
+    #[error("records of type {rtype:?} cannot be had; there are A, AAAA, CAA, CNAME, MX, SRV and TXT")]
+    TypeNotAllowed { rtype: String },
+    #[error("a TTL of {ttl} cannot be had; it is 5 to 604800 seconds, or left out for the zone's")]
+    BadTtl { ttl: i64 },
+    #[error("there are more than {most} {what}")]
+    SetTooLarge { what: &'static str, most: usize },
+    #[error("the target cannot be used: {reason}")]
+    BadTarget { reason: String },
+    #[error("{target} cannot be a target: it is a {kind} address")]
+    TargetForbidden { target: IpAddr, kind: &'static str },
+    #[error(
+        "{target} is neither an address of your nodes, nor one that you claimed, nor within your Tenant's `targets.allow`"
+    )]
+    TargetNotAllowed { target: IpAddr },
+    #[error("{target} is a name of this fleet, and not yours")]
+    TargetNotYours { target: DnsName },
+    #[error("{target} is not below a name in your Tenant's `targets.names`")]
+    TargetNameNotAllowed { target: DnsName },
+    #[error("{target} is an alias itself; name what it leads to")]
+    AliasOfAlias { target: DnsName },
+    #[error("the text is a registry's note about who owns a name, and this zone is handed to such a registry")]
+    RegistryRecord,
+    #[error("{0} has no meaning here; leave it out")]
+    FieldNotSupported(&'static str),
+    /// The holder is told to nobody but its owner.
+    #[error("{name} is held by {}, which was first", told(.holder.as_ref()))]
+    NameHeld { name: DnsName, holder: Option<ObjectRef> },
+    #[error("{name} has a CNAME record or would get one, beside which nothing else can stand")]
+    CnameAndOthers { name: DnsName },
+    #[error("{name} was somebody else's until just now, and stays free until {until} as caches still know it")]
+    Quarantined { name: DnsName, until: Timestamp },
+    #[error("you may have {most} {what}, and have them")]
+    QuotaExceeded { what: &'static str, most: u32 },
+}
+
+/// An object of one's own, or somebody else's.
+fn told(holder: Option<&ObjectRef>) -> String {
+    holder.map_or_else(|| "somebody else".to_owned(), ToString::to_string)
 }
 
 impl Refusal {
@@ -83,7 +144,7 @@ impl Refusal {
             Self::UnknownTenant(_) => "UnknownTenant",
             Self::RefusedTenant(_) => "RefusedTenant",
             Self::Taken { claim: Claim::Id(_), .. } => "ClusterIdTaken",
-            Self::Taken { claim: Claim::Name(_), .. } => "NameTaken",
+            Self::Taken { claim: Claim::Name(_), .. } | Self::NameHeld { .. } => "NameTaken",
             Self::ClaimedTwice { .. } => "ClaimedTwice",
             Self::Reserved { .. } => "Reserved",
             Self::DomainTaken { .. } => "DomainTaken",
@@ -99,6 +160,29 @@ impl Refusal {
             Self::Malformed { .. } => "Malformed",
             Self::NoEndpoints { .. } => "NoEndpoints",
             Self::NotYet(_) => "NotYet",
+            Self::NoTenant { .. } => "NoTenant",
+            Self::BadName { .. } => "BadName",
+            Self::NotYours { .. } => "NotYours",
+            Self::OtherCluster { .. } => "OtherCluster",
+            Self::OutsideZones { .. } => "OutsideZones",
+            Self::ControlPlaneName { .. } => "ControlPlaneName",
+            Self::ReservedLabel { .. } => "ReservedLabel",
+            Self::WildcardOverOthers { .. } => "WildcardOverOthers",
+            Self::DisablesWildcard { .. } => "DisablesWildcard",
+            Self::TypeNotAllowed { .. } => "TypeNotAllowed",
+            Self::BadTtl { .. } => "BadTTL",
+            Self::SetTooLarge { .. } => "SetTooLarge",
+            Self::BadTarget { .. } => "BadTarget",
+            Self::TargetForbidden { .. } => "TargetForbidden",
+            Self::TargetNotAllowed { .. } => "TargetNotAllowed",
+            Self::TargetNotYours { .. } => "TargetNotYours",
+            Self::TargetNameNotAllowed { .. } => "TargetNameNotAllowed",
+            Self::AliasOfAlias { .. } => "AliasOfAlias",
+            Self::RegistryRecord => "RegistryRecord",
+            Self::FieldNotSupported(_) => "FieldNotSupported",
+            Self::CnameAndOthers { .. } => "CnameAndOthers",
+            Self::Quarantined { .. } => "Quarantined",
+            Self::QuotaExceeded { .. } => "QuotaExceeded",
         }
     }
 
@@ -106,6 +190,7 @@ impl Refusal {
     pub fn holder(&self) -> Option<ObjectRef> {
         match self {
             Self::Taken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Cluster, holder.into())),
+            Self::NameHeld { holder, .. } => holder.clone(),
             Self::DomainTaken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Zone, holder.clone())),
             _ => None,
         }

@@ -5,9 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
+use crate::policy::{RecordClaim, Refused};
 use crate::proof::Proof;
 use crate::refusal::Refusal;
 use crate::snapshot::KeptSet;
@@ -57,6 +59,8 @@ pub struct Tenant {
     pub namespace: ObjectName,
     pub domains: Vec<DnsName>,
     pub allowed_targets: Vec<Cidr>,
+    /// The suffixes outside the fleet that its aliases may lead to; any if there is no list.
+    pub allowed_names: Option<Vec<DnsName>>,
     pub quota: Quota,
     pub limits: Limits,
 }
@@ -125,6 +129,24 @@ pub struct Access {
     /// Whether whoever watches gets through; `None` before the first attempt. Its condition `Reachable` says so, which
     /// is never the plan's to write.
     pub reachable: Option<bool>,
+}
+
+/// What a `DNSEndpoint` asks for, endpoint by endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecordClaims {
+    /// The cluster for which an agent asks; else the whole tenant does.
+    pub cluster: Option<ClusterName>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// As it was written, for those who are told about it: name and type.
+    pub part: Arc<str>,
+    /// Since when it has been asked for; `None` is as long as the object is there.
+    pub since: Option<Timestamp>,
+    /// Refused right here if it cannot be read.
+    pub claim: Result<RecordClaim, Refused>,
 }
 
 /// Where a part of a control plane listens.

@@ -3,7 +3,7 @@
 //! A snapshot shares everything with its predecessor but what changed (persistent maps), so that publishing one costs
 //! what the change costs. Data planes only read it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
@@ -13,7 +13,9 @@ use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
+use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
+pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::Limits;
 use crate::zone_file::ZoneFile;
@@ -26,6 +28,9 @@ pub struct Snapshot {
     pub(crate) clusters: HashTrieMapSync<ClusterName, Arc<ClusterPart>>,
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
+    /// What tenants have published by claims of their own.
+    pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
+    pub(crate) ground: Ground,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
     /// How many of them say no.
     pub(crate) refused: usize,
@@ -58,6 +63,28 @@ impl Snapshot {
 
     pub fn cluster(&self, name: &ClusterName) -> Option<&Arc<ClusterPart>> {
         self.clusters.get(name)
+    }
+
+    /// The name that a tenant has by a claim of its own.
+    pub fn tenant_name(&self, name: &DnsName) -> Option<&Arc<TenantName>> {
+        self.names.get(name)
+    }
+
+    /// Who owns what: for doors that are asked for something.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// What would become of a claim now, as far as can be told without taking it in: by itself, and beside what others
+    /// have. How much the applicant may have is found out when it comes.
+    pub fn judge(&self, applicant: &Applicant, claim: &RecordClaim) -> Result<(), Refused> {
+        policy::judge(&self.ground, applicant, claim)?;
+        match self.names.get(&claim.name) {
+            Some(held) if held.tenant != applicant.tenant => {
+                Err(Refused::at_name(Refusal::NameHeld { name: claim.name.clone(), holder: None }))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn status(&self, object: &ObjectRef) -> Option<&Arc<Status>> {
@@ -127,8 +154,30 @@ pub struct ClusterPart {
     pub hand_out: bool,
     /// The API server's route is the first. None while the door is closed.
     pub routes: Vec<(DnsName, Arc<Route>)>,
+    /// What it holds for its tenant and for its control plane.
+    pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+}
+
+/// A name that a tenant claimed and has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantName {
+    pub tenant: ObjectName,
+    /// The apex of the zone that it stands in.
+    pub apex: DnsName,
+    /// Whether we answer for it.
+    pub authoritative: bool,
+    /// Whether it is handed to others.
+    pub hand_out: bool,
+    pub records: NameRecords,
+}
+
+impl TenantName {
+    /// What we answer with.
+    pub(crate) fn answered(&self) -> &[NameRecords] {
+        if self.authoritative { std::slice::from_ref(&self.records) } else { &[] }
+    }
 }
 
 impl ClusterPart {
@@ -172,46 +221,9 @@ impl NameRecords {
         let of_set = |set: &RecordSet| match &set.data {
             RecordData::A(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
             RecordData::Aaaa(addresses) => addresses.iter().copied().map(IpAddr::from).collect(),
-            RecordData::Cname(_) | RecordData::Ns(_) => Vec::new(),
+            _ => Vec::new(),
         };
         self.records.iter().flat_map(of_set).collect()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordSet {
-    pub ttl: u32,
-    pub data: RecordData,
-}
-
-/// The records of one type; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordData {
-    A(Vec<Ipv4Addr>),
-    Aaaa(Vec<Ipv6Addr>),
-    Cname(DnsName),
-    Ns(Vec<DnsName>),
-}
-
-impl RecordData {
-    /// The type's number (RFC 1035 3.2.2, RFC 3596 2.1).
-    pub fn rtype(&self) -> u16 {
-        match self {
-            Self::A(_) => 1,
-            Self::Aaaa(_) => 28,
-            Self::Cname(_) => 5,
-            Self::Ns(_) => 2,
-        }
-    }
-
-    /// Each record's data in wire form, uncompressed.
-    pub fn to_wire(&self) -> Vec<Vec<u8>> {
-        match self {
-            Self::A(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
-            Self::Aaaa(addresses) => addresses.iter().map(|address| address.octets().to_vec()).collect(),
-            Self::Cname(name) => vec![name.as_wire().to_vec()],
-            Self::Ns(names) => names.iter().map(|name| name.as_wire().to_vec()).collect(),
-        }
     }
 }
 
@@ -293,6 +305,28 @@ pub enum Detail {
         /// While no node is ready.
         kept: Option<KeptSet>,
     },
+    /// Of a `DNSEndpoint`: what became of each of its endpoints, in their order.
+    Records {
+        parts: Vec<PartStatus>,
+    },
+}
+
+/// What became of one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartStatus {
+    /// Name and type as they were written.
+    pub part: Arc<str>,
+    /// Since when it has been asked for.
+    pub since: Timestamp,
+    pub outcome: Result<PublishedSet, Refused>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedSet {
+    pub name: DnsName,
+    pub set: RecordSet,
+    /// Whether it is handed to others.
+    pub hand_out: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use model::identity::Kind;
 use model::{ObjectName, ObjectRef, Timestamp};
 use redb::backends::InMemoryBackend;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
+
+use crate::agents::{AUTHORITIES, CLAIMS, CREDENTIALS, ClaimRow, MOMENTS, Mailbox};
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
 const OBJECTS: Table = TableDefinition::new("objects");
@@ -34,9 +37,14 @@ const FILE: &str = "fleetgate.redb";
 pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 
 pub struct Database {
-    inner: redb::Database,
+    /// `None` while it could not be opened again. Only that waits for those who read and write.
+    inner: RwLock<Option<redb::Database>>,
     /// Nobody will recall what is kept in memory, so that large files need not be kept.
-    in_memory: bool,
+    file: Option<PathBuf>,
+    /// A write failed. redb then refuses everything else until it is opened anew.
+    failed: AtomicBool,
+    /// For the home: what agents claimed since it last looked.
+    pub(crate) mailbox: Mailbox,
 }
 
 /// One object as it was last accepted.
@@ -83,13 +91,10 @@ impl Database {
         let failed = |source| DatabaseError::Folder { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(FILE);
-        let inner = redb::Builder::new().set_cache_size(CACHE).create(&path).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => DatabaseError::InUse { path: path.clone() },
-            error => DatabaseError::Open { path: path.clone(), source: Box::new(error.into()) },
-        })?;
+        let inner = open_file(&path)?;
         // Manifests may hold Secrets.
         restrict(&path).map_err(failed)?;
-        Self { inner, in_memory: false }.check_form(&path)
+        Self::new(inner, Some(path.clone())).check_form(&path)
     }
 
     /// Forgets everything when it is dropped.
@@ -97,13 +102,17 @@ impl Database {
         let path = Path::new("(memory)");
         let inner = redb::Builder::new().create_with_backend(InMemoryBackend::new());
         let inner = inner.map_err(|error| DatabaseError::Open { path: path.into(), source: Box::new(error.into()) })?;
-        Self { inner, in_memory: true }.check_form(path)
+        Self::new(inner, None).check_form(path)
+    }
+
+    fn new(inner: redb::Database, file: Option<PathBuf>) -> Self {
+        Self { inner: RwLock::new(Some(inner)), file, failed: AtomicBool::new(false), mailbox: Mailbox::default() }
     }
 
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
-            for table in [BESIDE, SERIALS, KEPT, HUB] {
+            for table in [BESIDE, SERIALS, KEPT, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;
@@ -137,10 +146,15 @@ impl Database {
         Ok(objects)
     }
 
-    /// All objects of one kind, in the order of their names.
+    /// All objects of one kind, in the order of their names; those that agents claim among them.
     pub fn list(&self, kind: Kind) -> Result<Vec<(ObjectRef, Record)>, DatabaseError> {
         let mut objects = Vec::new();
         self.for_each(&format!("{kind}/"), |object, record| objects.push((object, record)))?;
+        if kind == Kind::DnsEndpoint {
+            let claimed = self.all_claims()?.into_iter().map(|(object, row)| (object.clone(), row.record(&object)));
+            objects.extend(claimed);
+            objects.sort_by(|(one, _), (other, _)| one.cmp(other));
+        }
         Ok(objects)
     }
 
@@ -148,7 +162,14 @@ impl Database {
         let key = key(object);
         let found =
             self.read_with(OBJECTS, |table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
-        found.map(|value| decode(&key, &value)).transpose()
+        if let Some(value) = found {
+            return decode(&key, &value).map(Some);
+        }
+        let claimed =
+            self.read_with(CLAIMS, |table| Ok(table.get(key.as_str())?.map(|value| value.value().to_vec())))?;
+        let row =
+            claimed.map(|value| serde_json::from_slice::<ClaimRow>(&value).map_err(|_| DatabaseError::Entry(key)));
+        Ok(row.transpose()?.map(|row| row.record(object)))
     }
 
     /// One transaction: after a crash at any moment either all of it is there or nothing. Returns once it is on disk.
@@ -163,7 +184,7 @@ impl Database {
                     // All that begins with the key and a line end lies before the octet that follows it.
                     beside.retain_in(format!("{key}\n").as_str()..format!("{key}\u{b}").as_str(), |_, _| false)?;
                 }
-                let files = record.iter().flat_map(|record| &record.beside).filter(|_| !self.in_memory);
+                let files = record.iter().flat_map(|record| &record.beside).filter(|_| self.file.is_some());
                 for (path, content) in files {
                     // An empty file is one as well.
                     let parts = content.chunks(PART).chain(content.is_empty().then_some(&[][..]));
@@ -212,12 +233,13 @@ impl Database {
         })?
     }
 
-    fn read_with<T>(
+    pub(crate) fn read_with<T>(
         &self,
         table: Table,
         read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {
-        let attempt = || read(&self.inner.begin_read()?.open_table(table)?);
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let attempt = || read(&inner.as_ref().ok_or(redb::Error::DatabaseClosed)?.begin_read()?.open_table(table)?);
         attempt().map_err(|error| DatabaseError::Read(Box::new(error)))
     }
 
@@ -225,14 +247,39 @@ impl Database {
         &self,
         write: impl FnOnce(&redb::WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, DatabaseError> {
+        if self.failed.load(Ordering::Acquire) {
+            self.reopen()?;
+        }
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let attempt = || {
-            let transaction = self.inner.begin_write()?;
+            let transaction = inner.as_ref().ok_or(redb::Error::DatabaseClosed)?.begin_write()?;
             let value = write(&transaction)?;
             transaction.commit()?;
             Ok(value)
         };
-        attempt().map_err(|error| DatabaseError::Write(Box::new(error)))
+        attempt().map_err(|error| {
+            self.failed.store(true, Ordering::Release);
+            DatabaseError::Write(Box::new(error))
+        })
     }
+
+    /// A disk that was full need not be for ever.
+    fn reopen(&self) -> Result<(), DatabaseError> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        // It has to let go of the file first.
+        *inner = None;
+        *inner = Some(open_file(path)?);
+        self.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn open_file(path: &Path) -> Result<redb::Database, DatabaseError> {
+    redb::Builder::new().set_cache_size(CACHE).create(path).map_err(|error| match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => DatabaseError::InUse { path: path.into() },
+        error => DatabaseError::Open { path: path.into(), source: Box::new(error.into()) },
+    })
 }
 
 #[cfg(unix)]
@@ -246,12 +293,12 @@ fn restrict(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn key(object: &ObjectRef) -> String {
+pub(crate) fn key(object: &ObjectRef) -> String {
     let namespace = object.namespace.as_ref().map_or("", ObjectName::as_str);
     format!("{}/{namespace}/{}", object.kind, object.name)
 }
 
-fn object(key: &str) -> Option<ObjectRef> {
+pub(crate) fn object(key: &str) -> Option<ObjectRef> {
     let mut parts = key.splitn(3, '/');
     let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
     let kind = Kind::ALL.into_iter().find(|candidate| candidate.as_str() == kind)?;

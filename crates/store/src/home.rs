@@ -12,9 +12,13 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
+use manifest::dns_endpoint::EndpointSpec;
 use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
-use model::{Fact, FactChange, ObjectRef, Since, Timestamp};
+use model::identity::Kind;
+use model::resource::{Endpoint, RecordClaims};
+use model::{ClusterName, Fact, FactChange, ObjectRef, Since, Timestamp};
 
+use crate::agents::ClaimRow;
 use crate::database::{Database, DatabaseError, Record};
 use crate::folder::{self, Stamp};
 use crate::parallel;
@@ -140,7 +144,9 @@ impl Home {
             compared: Instant::now(),
         };
         home.rewatch();
-        let recalled = home.recall(known);
+        home.database.tell(home.watcher.sender());
+        let mut recalled = home.recall(known);
+        recalled.extend(home.recall_claims()?);
         let update = home.refresh(&Dirty { all: true, ..Dirty::default() });
         let update = Update { recalled, ..update };
         home.told = (update.refused.clone(), update.folder.clone());
@@ -168,8 +174,14 @@ impl Home {
                 dirty.all = true;
             }
             let absent = absent.is_some_and(|at| now >= at);
+            let claimed = if std::mem::take(&mut dirty.claims) { self.take_claims() } else { Vec::new() };
+            if dirty == Dirty::default() && !absent && !claimed.is_empty() {
+                let (refused, folder) = self.told.clone();
+                return Some(Update { facts: claimed, refused, folder, ..Update::default() });
+            }
             if dirty != Dirty::default() || absent {
-                let update = self.refresh(&dirty);
+                let mut update = self.refresh(&dirty);
+                update.facts.extend(claimed);
                 if !update.facts.is_empty() || self.told != (update.refused.clone(), update.folder.clone()) {
                     self.told = (update.refused.clone(), update.folder.clone());
                     return Some(update);
@@ -218,6 +230,46 @@ impl Home {
         facts
     }
 
+    /// What agents claimed; but not for clusters that went while nobody looked.
+    fn recall_claims(&mut self) -> Result<Vec<FactChange>, DatabaseError> {
+        self.database.forget_clusters(|cluster, uid| !is_held(&self.held, cluster, uid))?;
+        Ok(self.database.all_claims()?.into_iter().map(|(object, row)| claim_fact(object, Some(row))).collect())
+    }
+
+    /// What agents claimed since the last time. A cluster may have gone while its agent was speaking.
+    fn take_claims(&mut self) -> Vec<FactChange> {
+        let changed = self.database.take_changed_claims();
+        let is_late =
+            |row: &ClaimRow| !row.cluster.parse().is_ok_and(|cluster| is_held(&self.held, &cluster, &row.uid));
+        let late = changed.values().flatten().any(is_late);
+        if late && let Err(error) = self.database.forget_clusters(|cluster, uid| !is_held(&self.held, cluster, uid)) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "what agents claimed too late is still in the database"
+            );
+        }
+        changed.into_iter().map(|(object, row)| claim_fact(object, row.filter(|row| !is_late(row)))).collect()
+    }
+
+    /// Takes away what agents claimed for clusters that are gone now.
+    fn forget_claims(&mut self, changes: &mut Changes) {
+        let gone = |(object, record): &(ObjectRef, Option<Record>)| {
+            if object.kind == Kind::Cluster && record.is_none() { object.name.as_str().parse().ok() } else { None }
+        };
+        let gone: BTreeSet<ClusterName> = changes.records.iter().filter_map(gone).collect();
+        if gone.is_empty() {
+            return;
+        }
+        match self.database.forget_clusters(|cluster, _| gone.contains(cluster)) {
+            Ok(claims) => changes.facts.extend(claims.into_iter().map(|object| claim_fact(object, None))),
+            // They are bound to the cluster that is gone, and the next start takes them away.
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "what agents claimed for clusters that are gone is still in the database");
+            }
+        }
+    }
+
     fn rewatch(&mut self) {
         self.folder_error = match list(&self.root) {
             Err(error) => Some(error),
@@ -250,6 +302,7 @@ impl Home {
             self.refuse_doubles(&mut taken, &gone);
             self.take(taken, &mut changes);
             self.drop_gone(&gone, &mut changes);
+            self.forget_claims(&mut changes);
         }
         let unsaved = self.save(changes.records);
         let (refused, folder) = (self.refused(), self.folder_error.clone());
@@ -591,26 +644,29 @@ struct Changes {
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {
-    use model::identity::Kind;
-    let since = |moment| Since::at(moment);
-    match (object.kind, value) {
-        (Kind::Zone, None) => FactChange::Zone(object.name.clone(), None),
-        (Kind::Tenant, None) => FactChange::Tenant(object.name.clone(), None),
-        (Kind::Cluster, None) => FactChange::Cluster(cluster_name(object), None),
-        (_, None) => FactChange::Other(object.clone(), false),
-        (_, Some((at, Value::Zone(value)))) => FactChange::Zone(object.name.clone(), Some(Fact::new(since(at), value))),
-        (_, Some((at, Value::Tenant(value)))) => {
-            FactChange::Tenant(object.name.clone(), Some(Fact::new(since(at), value)))
-        }
-        (_, Some((at, Value::Cluster(value)))) => {
-            FactChange::Cluster(value.name.clone(), Some(Fact::new(since(at), *value)))
-        }
-        (_, Some((_, Value::Other))) => FactChange::Other(object.clone(), true),
+    match value {
+        Some((since, value)) => Manifest { object: object.clone(), value }.into_fact(Since::at(since), None),
+        None => FactChange::gone(object),
     }
 }
 
-fn cluster_name(object: &ObjectRef) -> model::ClusterName {
-    object.name.as_str().parse().expect("only documents with a valid cluster name become Cluster objects")
+/// What an agent claims speaks for its cluster alone.
+fn claim_fact(object: ObjectRef, row: Option<ClaimRow>) -> FactChange {
+    let fact = row.map(|row| {
+        let since = |number: usize| row.endpoints_since.get(number).copied().map(Timestamp);
+        let endpoint =
+            |(number, endpoint): (usize, &EndpointSpec)| Endpoint { since: since(number), ..endpoint.to_model() };
+        let endpoints = row.endpoints.iter().enumerate().map(endpoint).collect();
+        let claims = RecordClaims { cluster: row.cluster.parse().ok(), endpoints };
+        Fact { since: Since::at(row.since()), generation: Some(row.generation), value: claims }
+    });
+    FactChange::Records(object, fact)
+}
+
+/// Whether it is the very cluster that is served: one that is deleted and written anew is another one.
+fn is_held(held: &HashMap<ObjectRef, Held>, cluster: &ClusterName, uid: &str) -> bool {
+    let held = held.get(&ObjectRef::cluster_scoped(Kind::Cluster, cluster.into()));
+    held.is_some_and(|held| *Since::at(held.since).uid(cluster) == *uid)
 }
 
 /// Whether the folder can be listed.

@@ -21,6 +21,8 @@ const WRITING: Duration = Duration::from_secs(2);
 /// What woke us.
 pub enum Signal {
     Folder(notify::Result<notify::Event>),
+    /// What agents claim has changed in the database.
+    Claims,
     Stop,
 }
 
@@ -33,6 +35,8 @@ pub struct Dirty {
     pub folders: BTreeSet<PathBuf>,
     /// Events may have been missed: compare everything.
     pub all: bool,
+    /// What agents claim.
+    pub claims: bool,
 }
 
 pub struct Watcher {
@@ -113,6 +117,7 @@ impl Watcher {
                     for signal in std::iter::once(signal).chain(self.events.try_iter().collect::<Vec<_>>()) {
                         match signal {
                             Signal::Stop => return None,
+                            Signal::Claims => self.dirty.claims = true,
                             Signal::Folder(event) => self.take(event),
                         }
                     }

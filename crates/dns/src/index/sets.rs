@@ -69,12 +69,12 @@ impl Sets {
         if let [set] = records
             && let Some((length, data)) = small(&data_of(&set.data).0)
         {
-            return Self::SmallPlanned { length, rtype: rtype_of(&set.data), ttl: set.ttl, data };
+            return Self::SmallPlanned { length, rtype: set.data.rtype(), ttl: set.ttl, data };
         }
         let mut types = Types::default();
         let mut octets = Vec::new();
         for set in records {
-            let rtype = rtype_of(&set.data);
+            let rtype = set.data.rtype();
             types.add(rtype);
             let (data, count) = data_of(&set.data);
             octets.extend_from_slice(&rtype.to_be_bytes());
@@ -211,34 +211,19 @@ impl Types {
     }
 }
 
-fn rtype_of(data: &RecordData) -> u16 {
-    let rtype = match data {
-        RecordData::A(_) => Rtype::A,
-        RecordData::Aaaa(_) => Rtype::AAAA,
-        RecordData::Cname(_) => Rtype::CNAME,
-        RecordData::Ns(_) => Rtype::NS,
-    };
-    rtype.to_int()
-}
-
+/// As in a [`FileSet`], and how many records there are.
 fn data_of(data: &RecordData) -> (Vec<u8>, u16) {
     let mut octets = Vec::new();
     let mut count = 0;
-    let mut push = |record: &[u8]| {
-        // Addresses and names are shorter than 256 octets; of records an answer carries some thousand at most.
+    for record in data.to_wire() {
+        // The plan's records are far shorter than 64 KiB, and an answer carries some thousand at most.
         if let Ok(length) = u16::try_from(record.len())
             && count < u16::MAX
         {
             octets.extend_from_slice(&length.to_be_bytes());
-            octets.extend_from_slice(record);
+            octets.extend_from_slice(&record);
             count += 1;
         }
-    };
-    match data {
-        RecordData::A(addresses) => addresses.iter().for_each(|address| push(&address.octets())),
-        RecordData::Aaaa(addresses) => addresses.iter().for_each(|address| push(&address.octets())),
-        RecordData::Cname(target) => push(target.as_wire()),
-        RecordData::Ns(servers) => servers.iter().for_each(|server| push(server.as_wire())),
     }
     (octets, count)
 }

@@ -2,26 +2,9 @@
 
 use std::fs;
 
-use testbed::{ApiServer, Registry};
+use testbed::{ApiServer, EXTERNAL_DNS_RIGHTS, Registry};
 
 use crate::fixture::{Server, ZONE, eventually, field, hub, kubeconfig_secret, set_node, watched_cluster};
-
-const RIGHTS: &str = "\
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: external-dns, namespace: fleetgate-publish}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: external-dns, namespace: fleetgate-publish}
-rules:
-- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints], verbs: [get, list, watch]}
-- {apiGroups: [externaldns.k8s.io], resources: [dnsendpoints/status], verbs: [update]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: external-dns, namespace: fleetgate-publish}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: external-dns}
-subjects: [{kind: ServiceAccount, name: external-dns, namespace: fleetgate-publish}]
-";
 
 /// What a tenant would like to have; nothing accepts it.
 const RAW: &str = "\
@@ -43,7 +26,7 @@ fn external_dns_takes_what_is_planned_to_bind_and_nothing_else() {
     let tenant = ApiServer::start(&kubernetes).unwrap();
     set_node(&tenant, "n1", "198.51.100.1", true);
     set_node(&tenant, "n2", "198.51.100.2", true);
-    hub.kubectl_apply(RIGHTS).unwrap();
+    hub.kubectl_apply(EXTERNAL_DNS_RIGHTS).unwrap();
     hub.kubectl_apply(ZONE).unwrap();
     hub.kubectl_apply(RAW).unwrap();
     hub.kubectl_apply(&kubeconfig_secret("c1", tenant.kubeconfig())).unwrap();

@@ -117,7 +117,11 @@ pub(crate) struct Server {
 impl Server {
     /// `arguments` begin with the role. Waits until it listens.
     pub(crate) fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let mut command = fleetgate();
+        Self::start_as(fleetgate(), kubeconfig, arguments)
+    }
+
+    /// `command` becomes the binary with what it is given.
+    pub(crate) fn start_as(mut command: Command, kubeconfig: &Path, arguments: &[&str]) -> Self {
         command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         command.args(["--admin", "127.0.0.1:0", "--log-format", "json", "--allow-loopback"]);
         let mut process = Process::start(&command).unwrap();

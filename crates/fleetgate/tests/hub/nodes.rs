@@ -32,8 +32,10 @@ fn the_wildcard_follows_the_ready_nodes_of_every_cluster() {
         let targets = field(&hub, &endpoint, ".spec.endpoints[?(@.dnsName==\"*.c0.fleet.example\")].targets");
         (targets == r#"["198.51.100.1"]"#).then_some(())
     });
-    let nodes = field(&hub, &["clusters.fleetgate.dev", "c0"], ".status.readyNodes");
-    eventually("the status counts one ready node", || (nodes == "1").then_some(()));
+    eventually("the status counts one ready node", || {
+        let nodes = field(&hub, &["clusters.fleetgate.dev", "c0"], ".status.readyNodes");
+        (nodes == "1").then_some(())
+    });
 
     tenants[0].kubectl(&["cordon", "n1"]).unwrap();
     set_node(&tenants[0], "n2", "198.51.100.2", true);

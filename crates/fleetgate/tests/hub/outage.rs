@@ -16,7 +16,7 @@ fn names_and_doors_outlive_the_hub_and_their_own_restart() {
     let (kept, key) = (folder.path().to_str().unwrap(), key.to_str().unwrap());
     let door = ["gateway", "--apiserver", "127.0.0.1:0", "--data", kept, "--data-key", key];
     let mut gateway = Server::start_informed(&config, &door);
-    let leads_somewhere = |gateway: &Server| gateway.get("/v1/explain?tlv=c1").contains("127.0.0.1:9");
+    let leads_somewhere = |gateway: &Server| gateway.get("/v1/explain?tlv=c1").contains("\"127.0.0.1:9\"");
     assert!(leads_somewhere(&gateway));
     let controller = Server::start_informed(&config, &["controller"]);
     let mut dns = Server::start_informed(&config, &arguments);
@@ -44,7 +44,10 @@ fn names_and_doors_outlive_the_hub_and_their_own_restart() {
     hub.start_again().unwrap();
     hub.kubectl_apply(&given_cluster("c1", 2)).unwrap();
     wait_for_answer(&dns, "shop.c1.fleet.example", &["198.51.100.2"]);
-    drop(controller);
+    // Also where nothing happens that a watch could tell of: the controller has resumed all that it watched before.
+    for server in [&dns, &gateway, &controller] {
+        eventually("it is read again", || server.get("/metrics").contains("fleetgate_hub_away 0").then_some(()));
+    }
 }
 
 /// A hub that comes back without its storage shows nothing at all; nobody's names go because of that.

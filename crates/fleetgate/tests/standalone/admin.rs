@@ -87,12 +87,12 @@ fn doors_whose_part_has_not_come_are_accepted_and_listen_on_nothing() {
     let fleet = Fleet::new(&[("base.yaml", BASE)]);
     let mut command = fleetgate();
     command.arg("serve").arg("--fleet").arg(fleet.folder()).args(["--log-format", "json"]);
-    for door in ["--dns", "--apiserver", "--sni", "--admin", "--http", "--https", "--agents"] {
+    for door in ["--dns", "--apiserver", "--sni", "--admin", "--http", "--https"] {
         command.args([door, "127.0.0.1:0"]);
     }
     let server = crate::server::Server::start(&command);
     let log = server.process.log();
-    for flag in ["--http", "--https", "--agents"] {
+    for flag in ["--http", "--https"] {
         assert!(log.contains(&format!("{flag} is not supported yet")), "{flag}: {log}");
     }
     let _ = connect(server.admin);

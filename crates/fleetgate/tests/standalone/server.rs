@@ -78,6 +78,10 @@ impl Fleet {
         self.root.path().join("fleet")
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
     pub(crate) fn write(&self, file: &str, text: &str) {
         fs::write(self.folder().join(file), text).unwrap();
     }
@@ -113,6 +117,7 @@ pub(crate) struct Server {
     pub(crate) sni: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) agents: Option<SocketAddr>,
 }
 
 impl Server {
@@ -128,6 +133,7 @@ impl Server {
             sni: address("sni"),
             admin: address("admin"),
             metrics: ready["metrics"].as_str().map(|address| address.parse().unwrap()),
+            agents: ready["agents"].as_str().map(|address| address.parse().unwrap()),
             process,
         }
     }

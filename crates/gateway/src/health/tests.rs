@@ -148,6 +148,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         name: "acme".parse().unwrap(),
         namespace: "acme".parse().unwrap(),
         domains: Vec::new(),
+        allowed_names: None,
         allowed_targets: Vec::new(),
         quota: Quota::default(),
         limits: Limits::default(),

@@ -217,6 +217,7 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         name: "acme".parse().unwrap(),
         namespace: "acme".parse().unwrap(),
         domains: Vec::new(),
+        allowed_names: None,
         allowed_targets: Vec::new(),
         quota: Quota::default(),
         limits: Limits::default(),

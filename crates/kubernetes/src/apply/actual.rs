@@ -33,11 +33,21 @@ pub(super) struct State {
     news: BTreeMap<ObjectRef, Condition>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) uid: String,
+    /// Of the whole object: it changes with what is not ours too, and is no news by itself.
+    pub(super) version: String,
     pub(super) generation: i64,
     pub(super) status: Option<OwnStatus>,
+}
+
+impl Seen {
+    /// Whether our part of it is the same.
+    fn is_as(&self, other: &Self) -> bool {
+        let Self { uid, version: _, generation, status } = self;
+        (uid, generation, status) == (&other.uid, &other.generation, &other.status)
+    }
 }
 
 impl Default for Actual {
@@ -52,13 +62,14 @@ impl Actual {
     /// [`Verdict`]: manifest::verdict::Verdict
     pub fn see(&self, object: ObjectRef, meta: &ObjectMeta, status: Option<OwnStatus>) -> Option<ObjectRef> {
         let uid = meta.uid.clone().unwrap_or_default();
-        let seen = Seen { uid, generation: meta.generation.unwrap_or_default(), status };
+        let version = meta.resource_version.clone().unwrap_or_default();
+        let seen = Seen { uid, version, generation: meta.generation.unwrap_or_default(), status };
         let mut state = self.write();
         let before = state.objects.insert(object.clone(), seen.clone());
         if let Some(condition) = before.as_ref().and_then(|before| news(before, &seen)) {
             state.news.insert(object.clone(), condition.clone());
         }
-        (before.as_ref() != Some(&seen)).then_some(object)
+        (!before.is_some_and(|before| before.is_as(&seen))).then_some(object)
     }
 
     pub fn gone(&self, object: &ObjectRef) -> Option<ObjectRef> {

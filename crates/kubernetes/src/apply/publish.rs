@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use manifest::dns_endpoint::{DnsEndpointSpec, EndpointSpec};
 use model::identity::Kind;
-use model::snapshot::{NameRecords, RecordData};
+use model::snapshot::NameRecords;
 use model::{ObjectName, ObjectRef};
 use serde_json::{Value, json};
 
@@ -58,20 +58,12 @@ impl Published {
 /// One endpoint for each type of each name, in the plan's order.
 pub(super) fn endpoints(names: &[NameRecords]) -> Vec<EndpointSpec> {
     let sets = names.iter().flat_map(|name| name.records.iter().map(move |set| (&name.name, set)));
-    sets.map(|(name, set)| {
-        let (record_type, targets) = match &set.data {
-            RecordData::A(addresses) => ("A", addresses.iter().map(ToString::to_string).collect()),
-            RecordData::Aaaa(addresses) => ("AAAA", addresses.iter().map(ToString::to_string).collect()),
-            RecordData::Cname(target) => ("CNAME", vec![target.to_string()]),
-            RecordData::Ns(servers) => ("NS", servers.iter().map(ToString::to_string).collect()),
-        };
-        EndpointSpec {
-            dns_name: name.to_string(),
-            record_type: record_type.into(),
-            targets,
-            record_ttl: set.ttl.into(),
-            ..EndpointSpec::default()
-        }
+    sets.map(|(name, set)| EndpointSpec {
+        dns_name: name.to_string(),
+        record_type: set.data.type_name().into(),
+        targets: set.data.to_text(),
+        record_ttl: set.ttl.into(),
+        ..EndpointSpec::default()
     })
     .collect()
 }
@@ -106,7 +98,7 @@ pub(super) fn owner(object: &ObjectRef, uid: &str) -> OwnerReference {
 #[cfg(test)]
 mod tests {
     use model::DnsName;
-    use model::snapshot::RecordSet;
+    use model::snapshot::{RecordData, RecordSet};
 
     use super::*;
 

@@ -4,7 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manifest::bounded::List;
 use manifest::status::{AddressClaimStatus, ClusterStatus, ObjectStatus, ZoneStatus};
+use model::Digest;
 use model::identity::Kind;
+use model::serial::is_newer;
 use model::snapshot::{Condition as Planned, Status};
 use serde_json::Value;
 
@@ -69,6 +71,20 @@ impl OwnStatus {
         let ours = |kind: &str| OURS.contains(&kind) || self.condition(kind).is_some();
         on_hub.conditions_mut().retain(|condition| ours(&condition.type_));
         on_hub == self.body
+    }
+
+    /// Whether it gives a zone a number that the hub has given already, to something else, or an earlier one: the plan has
+    /// not heard of it yet.
+    pub(super) fn is_numbered_behind(&self, hub: &Self) -> bool {
+        let (Body::Zone(planned), Body::Zone(on_hub)) = (&self.body, &hub.body) else { return false };
+        // What nobody can read is no number, neither here nor for the plan.
+        let readable = on_hub.digest.as_ref().is_some_and(|digest| digest.parse::<Digest>().is_ok());
+        match (planned.serial, on_hub.serial) {
+            (Some(serial), Some(last)) if readable => {
+                (serial, &planned.digest) != (last, &on_hub.digest) && !is_newer(serial, last)
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn to_json(&self) -> Value {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::identity::Kind;
-use model::{Fact, FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
+use model::{FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 
 use super::wanted::{Write, wanted};
@@ -111,23 +111,13 @@ impl Both {
 }
 
 fn change(text: &str) -> FactChange {
-    let manifest = read(text);
-    match manifest.value {
-        manifest::Value::Zone(zone) => FactChange::Zone(zone.name.clone(), Some(fact(zone))),
-        manifest::Value::Tenant(tenant) => FactChange::Tenant(tenant.name.clone(), Some(fact(tenant))),
-        manifest::Value::Cluster(cluster) => FactChange::Cluster(cluster.name.clone(), Some(fact(*cluster))),
-        manifest::Value::Other => FactChange::Other(manifest.object, true),
-    }
+    read(text).into_fact(Since::default(), None)
 }
 
 fn read(text: &str) -> manifest::Manifest {
     let json = manifest::document::to_json(text).unwrap();
     let kind = Kind::find(json["kind"].as_str().unwrap()).unwrap();
     manifest::hub::read(kind, json, &mut manifest::nothing_named).unwrap()
-}
-
-fn fact<T>(value: T) -> Fact<T> {
-    Fact::new(Since::default(), value)
 }
 
 fn in_words(write: &Write) -> String {
@@ -248,6 +238,33 @@ fn a_date_changes_with_its_condition_alone() {
         .map(|condition| condition["type"].clone())
         .collect();
     assert_eq!(old, ["Accepted", "DoorOpen", "Published"]);
+}
+
+/// Each row: the zone's number on the hub, beside the planned one, and whether that is written.
+#[test]
+fn a_number_is_given_only_after_the_last_one() {
+    let both = Both::of(&[ZONE, TENANT, CLUSTER]);
+    both.write_all();
+    let zone = ObjectRef::cluster_scoped(Kind::Zone, "main".parse().unwrap());
+    let planned = both.hub.read().object(&zone).unwrap().status.as_ref().unwrap().to_json();
+    let (serial, digest) = (planned["serial"].as_u64().unwrap(), planned["digest"].as_str().unwrap());
+    let other = "0".repeat(32);
+    for (last, of, written) in [
+        (serial, digest, false),
+        (serial - 1, other.as_str(), true),
+        (serial - 1, digest, true),
+        // The plan has not heard of these yet.
+        (serial, &other, false),
+        (serial + 1, &other, false),
+        (serial + 1, digest, false),
+        // The plan never will.
+        (serial, "what somebody wrote", true),
+    ] {
+        let mut status = planned.clone();
+        (status["serial"], status["digest"]) = (last.into(), of.into());
+        both.set_status(&zone, &status);
+        assert_eq!(!both.wanted(&zone).is_empty(), written, "{last} of {of}, beside {serial} of {digest}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! both, as promised, and is owned by both.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use manifest::verdict::{JudgedObject, PartVerdict, VerdictSpec};
+use manifest::verdict::{JudgedObject, PartVerdict, VerdictSpec, parts};
 use model::identity::Kind;
 use model::snapshot::Status;
 use model::{ObjectName, ObjectRef};
@@ -72,9 +72,9 @@ pub(super) fn verdict(judged: &[Judged<'_>]) -> Option<WantedVerdict> {
     };
     let mut parts: Vec<PartVerdict> = judged
         .iter()
-        .map(|of| PartVerdict {
-            kind: if judged.len() > 1 { of.object.kind.as_str().into() } else { String::new() },
-            ..whole(of.status)
+        .flat_map(|of| {
+            let kind = if judged.len() > 1 { of.object.kind.as_str() } else { "" };
+            parts(of.status).into_iter().map(move |part| PartVerdict { kind: kind.into(), ..part })
         })
         .collect();
     let count = |published: bool| {
@@ -85,15 +85,6 @@ pub(super) fn verdict(judged: &[Judged<'_>]) -> Option<WantedVerdict> {
     parts.truncate(MOST_PARTS);
     let spec = VerdictSpec { object: about(first), beside: judged.get(1).map(about), published, refused, parts };
     Some(WantedVerdict { spec, owners: judged.iter().map(|judged| owner(judged.object, judged.uid)).collect() })
-}
-
-/// The plan speaks of the object as a whole.
-fn whole(status: &Status) -> PartVerdict {
-    let part = PartVerdict { part: "*".into(), ..PartVerdict::default() };
-    match status.refusal() {
-        Some(refusal) => PartVerdict { code: refusal.reason.into(), reason: refusal.message.clone(), ..part },
-        None => PartVerdict { published: true, ..part },
-    }
 }
 
 /// What is applied.

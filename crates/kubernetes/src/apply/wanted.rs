@@ -12,10 +12,12 @@ use super::verdict::{self, Judged, Place, WantedVerdict};
 /// One request to the hub.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Write {
-    /// Onto the object with this very UID: one that was made anew has not been judged yet.
+    /// Onto whatever has the name: one that was made anew in between is judged when it is seen, which is another write, as its
+    /// UID is another. With a version, onto that version alone.
     Status {
         object: ObjectRef,
         uid: String,
+        version: Option<String>,
         status: OwnStatus,
     },
     /// The cluster's names, owned by the Cluster with this UID.
@@ -74,10 +76,13 @@ fn status(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
     let (seen, planned) = (hub.object(object)?, plan.status(object)?);
     let on_hub = seen.status.as_ref();
     let status = OwnStatus::planned(object.kind, planned, on_hub)?;
-    if on_hub.is_some_and(|on_hub| status.is_on(on_hub)) {
+    if on_hub.is_some_and(|on_hub| status.is_on(on_hub) || status.is_numbered_behind(on_hub)) {
         return None;
     }
-    Some(Write::Status { object: object.clone(), uid: seen.uid.clone(), status })
+    // A number is given once: neither over one that we have not seen yet, of the leader before us, nor over one that we have
+    // seen and not planned with.
+    let version = (object.kind == Kind::Zone).then(|| seen.version.clone());
+    Some(Write::Status { object: object.clone(), uid: seen.uid.clone(), version, status })
 }
 
 fn published(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {

@@ -29,7 +29,7 @@ pub(super) enum Failure {
     Late,
     #[error("the object, its namespace or its kind is not on the hub: {0}")]
     NotFound(String),
-    #[error("another object has its place: {0}")]
+    #[error("the hub has another object or a newer version there: {0}")]
     Conflict(String),
     #[error("the hub does not take it: {0}")]
     Rejected(String),
@@ -100,14 +100,17 @@ impl Write {
     fn request(&self, within: Duration) -> Result<http::Request<Vec<u8>>, RequestError> {
         let apply = PatchParams::apply(MANAGER).force();
         let mut request = match self {
-            Self::Status { object, uid, status } => {
+            Self::Status { object, version, status, .. } => {
                 let namespace = object.namespace.as_ref().map(ObjectName::as_str);
-                let body = json!({
+                let mut body = json!({
                     "apiVersion": object.kind.api_version(),
                     "kind": object.kind.as_str(),
-                    "metadata": { "name": object.name.as_str(), "namespace": namespace, "uid": uid },
+                    "metadata": { "name": object.name.as_str(), "namespace": namespace },
                     "status": status.to_json(),
                 });
+                if let Some(version) = version {
+                    body["metadata"]["resourceVersion"] = version.as_str().into();
+                }
                 let path = path(object.kind.api_version(), namespace, object.kind.plural());
                 path.patch_subresource("status", object.name.as_str(), &apply, &Patch::Apply(body))
             }

@@ -199,6 +199,7 @@ fn a_controller_follows_clusters_whose_kubeconfig_it_may_read() {
                 Ok(octets) => format!("{} {} octets", subject.access.secret.key, octets.len()),
                 Err(reason) => reason.to_string(),
             },
+            Wish::Clear(name, uid) => format!("clear {name} {uid}"),
             Wish::Leave(name) => format!("leave {name}"),
         };
         news.wishes.iter().map(tell).collect::<Vec<_>>()
@@ -206,5 +207,11 @@ fn a_controller_follows_clusters_whose_kubeconfig_it_may_read() {
     let missing = wish(&mut index, cluster("c1", &access));
     assert!(missing[0].starts_with("Secret fleetgate-system/c1 has no kubeconfig: there is none"), "{missing:?}");
     assert_eq!(wish(&mut index, secret("c1", &json!({ "value": "aHVzaA==" }))), ["value 4 octets"]);
+    // What was said of it is to be taken back first.
+    let metadata = json!({ "name": "c1", "uid": "u1", "generation": 2 });
+    let spec = json!({ "tenant": "acme", "zone": "main", "controlPlane": { "kubeApiserver": { "addresses": ["10.0.0.7:6443"] } } });
+    let status = json!({ "nodes": [{ "name": "n1", "addresses": ["192.0.2.1"], "ready": true }] });
+    let said = seen(Resource::Cluster, json!({ "metadata": metadata, "spec": spec, "status": status }));
+    assert_eq!(wish(&mut index, said), ["clear c1 u1"]);
     assert_eq!(wish(&mut index, cluster("c1", &json!({}))), ["leave c1"]);
 }

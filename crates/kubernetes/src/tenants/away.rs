@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::reach::Reach;
+use model::reach::Reach;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Away {

@@ -69,6 +69,11 @@ impl Report {
         }
     }
 
+    /// What stands there of a cluster that nobody follows.
+    pub(super) fn nothing(uid: Arc<str>) -> Self {
+        Self { uid, nodes: Arc::default(), reachable: None }
+    }
+
     /// What to do after `self` was written. A connection that is lost is not worth a word before `patience` has passed:
     /// API servers restart.
     pub(super) fn due(&self, seen: &Seen, patience: Duration, now: Instant) -> Due {
@@ -100,7 +105,8 @@ impl Report {
             "apiVersion": "fleetgate.dev/v1alpha1",
             "kind": "Cluster",
             "metadata": {"name": name, "resourceVersion": version},
-            "status": {"nodes": nodes, "conditions": conditions},
+            // Of what is left out here, nothing is left there.
+            "status": if conditions.is_empty() { json!({}) } else { json!({"nodes": nodes, "conditions": conditions}) },
         })
     }
 }

@@ -17,7 +17,7 @@ use super::away::Away;
 use super::link::Link;
 use super::watch::Watched;
 use crate::kubeconfig::{self, Policy, SecretKey, Server};
-use crate::reach::Reach;
+use model::reach::Reach;
 
 const LOOPBACK: Policy = Policy { loopback: true };
 

@@ -1,5 +1,6 @@
 //! Writes what is known of one cluster to the hub: one write at a time, always the latest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource as _;
@@ -70,6 +71,16 @@ pub(super) async fn write(shared: &Shared, name: &ClusterName, mut view: watch::
                 sleep(backoff.next()).await;
             }
         }
+    }
+}
+
+/// Takes back what was said of a cluster.
+pub(super) async fn clear(shared: Arc<Shared>, name: ClusterName, uid: Arc<str>) {
+    let nothing = Report::nothing(uid);
+    let mut backoff = Backoff::default();
+    while let Err(NotWritten::Failed(reason)) = put(&shared, &name, &nothing).await {
+        tracing::warn!(cluster = %name, reason, "the status of a cluster could not be cleared; trying again");
+        sleep(backoff.next()).await;
     }
 }
 

@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kubernetes::apply::{self, Actual, Dirty, Metrics, OwnStatus, PUBLISH_NAMESPACE, Sides};
 use kubernetes::lease;
 use model::identity::Kind;
-use model::{Fact, FactChange, ObjectRef, Planner, Since, Timestamp};
+use model::{FactChange, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 use testbed::ApiServer;
 use tokio::task::JoinHandle;
@@ -82,20 +82,26 @@ impl Fleet {
         server.kubectl_apply(include_str!("../../../fleetgate/tests/dnsendpoint-crd.yaml")).unwrap();
         server.kubectl(&["wait", "--for=condition=Established", "customresourcedefinitions", "--all"]).unwrap();
         server.kubectl(&["create", "namespace", "acme"]).unwrap();
-        Some(Self::at(Arc::new(server)).await)
+        let client = hub::client(&server).await;
+        Some(Self::at(Arc::new(server), &client).await)
     }
 
     /// As another process would see the same hub.
     pub(crate) async fn another(&self) -> Self {
-        Self::at(Arc::clone(&self.server)).await
+        Self::at(Arc::clone(&self.server), &self.client).await
     }
 
-    async fn at(server: Arc<ApiServer>) -> Self {
+    /// As a process that sees the same hub through this line would; its writes take another.
+    pub(crate) async fn another_behind(&self, line: &hub::Line) -> Self {
+        Self::at(Arc::clone(&self.server), &hub::client_at(&self.server, line.address).await).await
+    }
+
+    async fn at(server: Arc<ApiServer>, watching: &Client) -> Self {
         let client = hub::client(&server).await;
         let planner = Planner::default();
         let plan = Arc::new(ArcSwap::from(Arc::clone(planner.snapshot())));
         let sides = Sides { plan, hub: Arc::new(Actual::default()), dirty: Arc::new(Dirty::default()) };
-        watch_all(&client, &sides).await;
+        watch_all(watching, &sides).await;
         sides.hub.set_whole();
         Self { server, client, planner, sides, texts: Vec::new() }
     }
@@ -119,7 +125,8 @@ impl Fleet {
         list.map_or_else(Vec::new, |list| list["items"].as_array().unwrap().clone())
     }
 
-    fn plan_text(&mut self, text: &str) {
+    /// Plans an object that it has on its mind alone.
+    pub(crate) fn plan_text(&mut self, text: &str) {
         self.texts.push(text.into());
         self.plan([change(text)]);
     }
@@ -132,10 +139,20 @@ impl Fleet {
 
     /// Plans what another has put there, with its numbers, all at once as it is listed.
     pub(crate) fn plan_what_is_there(&mut self, other: &Fleet) {
+        let number = self.number();
+        self.plan(other.texts.iter().map(|text| change(text)).chain([number]));
+    }
+
+    /// Plans with the zone's number as it is on the hub now.
+    pub(crate) fn plan_number(&mut self) {
+        let number = self.number();
+        self.plan([number]);
+    }
+
+    fn number(&self) -> FactChange {
         let number = manifest::hub::number(&self.get("zone/main").unwrap());
         assert!(number.is_some());
-        let number = FactChange::Number("main".parse().unwrap(), number);
-        self.plan(other.texts.iter().map(|text| change(text)).chain([number]));
+        FactChange::Number("main".parse().unwrap(), number)
     }
 
     pub(crate) fn delete_cluster(&mut self, name: &str) {
@@ -218,6 +235,13 @@ impl Fleet {
         all["items"].as_array().unwrap().iter().map(|object| object["metadata"]["resourceVersion"].clone()).collect()
     }
 
+    /// Has the leader look at an object although nothing changed.
+    pub(crate) fn look_at(&self, object: &str) {
+        let (kind, name) = object.split_once('/').unwrap();
+        let object = ObjectRef::cluster_scoped(Kind::find(kind).unwrap(), name.parse().unwrap());
+        self.sides.dirty.mark_all([object]);
+    }
+
     pub(crate) async fn lead(&self) -> Leader {
         self.lead_next().await
     }
@@ -267,12 +291,7 @@ fn change(text: &str) -> FactChange {
     let json = manifest::document::to_json(text).unwrap();
     let kind = Kind::find(json["kind"].as_str().unwrap()).unwrap();
     let manifest = manifest::hub::read(kind, json, &mut manifest::nothing_named).unwrap();
-    match manifest.value {
-        manifest::Value::Zone(zone) => FactChange::Zone(zone.name.clone(), Some(fact(zone))),
-        manifest::Value::Tenant(tenant) => FactChange::Tenant(tenant.name.clone(), Some(fact(tenant))),
-        manifest::Value::Cluster(cluster) => FactChange::Cluster(cluster.name.clone(), Some(fact(*cluster))),
-        manifest::Value::Other => FactChange::Other(manifest.object, true),
-    }
+    manifest.into_fact(Since::default(), None)
 }
 
 /// Tells what the hub has, from now on; returns when everything has been told once.
@@ -338,10 +357,6 @@ fn is_published(kind: Kind, object: &DynamicObject) -> bool {
 fn reference(kind: Kind, object: &DynamicObject) -> ObjectRef {
     let namespace = object.metadata.namespace.as_ref().map(|namespace| namespace.parse().unwrap());
     ObjectRef { kind, namespace, name: object.metadata.name.as_ref().unwrap().parse().unwrap() }
-}
-
-fn fact<T>(value: T) -> Fact<T> {
-    Fact::new(Since::at(Timestamp::default()), value)
 }
 
 fn now() -> Timestamp {

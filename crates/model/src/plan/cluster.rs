@@ -1,6 +1,7 @@
 //! What one cluster claims and, once it has been accepted, contributes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::zone::{Domains, address_sets};
@@ -8,6 +9,7 @@ use crate::claim::Claim;
 use crate::fact::{Fact, Timestamp};
 use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameTemplate};
+use crate::policy::Holding;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, FrontDoor, IngressMode, Tenant, Upstream, Zone};
 use crate::snapshot::{ClusterPart, Condition, Detail, KeptSet, NameRecords, RecordData, RecordSet, Route, Status};
@@ -22,6 +24,13 @@ pub(super) struct Draft {
     api_name: DnsName,
     apps_name: DnsName,
     pub(super) claims: Vec<Claim>,
+}
+
+impl Draft {
+    /// What the `apps` wildcard stands under.
+    pub(super) fn subtree(&self) -> DnsName {
+        self.apps_name.parent().unwrap_or_else(DnsName::root)
+    }
 }
 
 /// What a cluster stands upon.
@@ -113,6 +122,7 @@ pub(super) fn part(
     zone: &Zone,
     tenant: &Tenant,
     last: &LastSet<'_>,
+    uid: Arc<str>,
     now: Timestamp,
 ) -> ClusterPart {
     let front_door: Arc<[RecordSet]> =
@@ -139,7 +149,26 @@ pub(super) fn part(
         authoritative: zone.authoritative,
         hand_out: zone.hand_out,
         routes: routes(cluster, tenant, draft),
+        holding: Arc::new(holding(cluster, draft, uid)),
         withdraw_at,
+    }
+}
+
+fn holding(cluster: &Cluster, draft: &Draft, uid: Arc<str>) -> Holding {
+    let mut nodes: Vec<_> = cluster.nodes.iter().flat_map(|node| &node.addresses).map(IpAddr::to_canonical).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let names = draft.claims.iter().filter_map(|claim| match claim {
+        Claim::Name(name) => Some(name.clone()),
+        Claim::Id(_) => None,
+    });
+    Holding {
+        cluster: cluster.name.clone(),
+        tenant: cluster.tenant.clone(),
+        uid,
+        subtree: draft.subtree(),
+        control: names.collect(),
+        nodes,
     }
 }
 

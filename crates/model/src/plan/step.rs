@@ -7,10 +7,14 @@ use super::ledger::Ledger;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
+use crate::policy::{Ground, Holding};
 use crate::refusal::Refusal;
 use crate::snapshot::{
-    Changes, ClusterPart, Detail, NameChange, NameRecords, Route, Snapshot, Status, ZoneChange, ZonePart,
+    Changes, ClusterPart, Detail, NameChange, NameRecords, Route, Snapshot, Status, TenantName, ZoneChange, ZonePart,
 };
+
+/// What a cluster held before, and holds now.
+pub(super) type Passage = (Option<Arc<Holding>>, Option<Arc<Holding>>);
 
 #[derive(Debug)]
 pub(super) struct Step {
@@ -19,6 +23,8 @@ pub(super) struct Step {
     /// `None`: it is gone, or refused.
     clusters: BTreeMap<ClusterName, Option<ClusterPart>>,
     zones: BTreeMap<ObjectName, Option<ZonePart>>,
+    /// `None`: nobody has it by a claim any more.
+    names: BTreeMap<DnsName, Option<TenantName>>,
     statuses: BTreeMap<ObjectRef, Option<Status>>,
     /// Domains whose serial may be another one, whatever their content.
     renumbered: BTreeSet<DnsName>,
@@ -31,6 +37,7 @@ impl Step {
             now,
             clusters: BTreeMap::new(),
             zones: BTreeMap::new(),
+            names: BTreeMap::new(),
             statuses: BTreeMap::new(),
             renumbered: BTreeSet::new(),
         }
@@ -60,6 +67,25 @@ impl Step {
         self.clusters.insert(name.clone(), None);
     }
 
+    /// What the clusters that were judged held before, and hold now.
+    pub(super) fn holdings(&self) -> Vec<Passage> {
+        let holding = |part: &ClusterPart| Arc::clone(&part.holding);
+        let clusters = self.clusters.iter();
+        let both = clusters.map(|(name, part)| {
+            let before = self.before.clusters.get(name);
+            (before.map(|part| holding(part)), part.as_ref().map(holding))
+        });
+        both.filter(|(before, after)| before != after).collect()
+    }
+
+    pub(super) fn name_before(&self, name: &DnsName) -> Option<&Arc<TenantName>> {
+        self.before.names.get(name)
+    }
+
+    pub(super) fn place_name(&mut self, name: &DnsName, held: Option<TenantName>) {
+        self.names.insert(name.clone(), held);
+    }
+
     pub(super) fn number_again(&mut self, apex: &DnsName) {
         self.renumbered.insert(apex.clone());
     }
@@ -84,17 +110,24 @@ impl Step {
         self.statuses.insert(object.clone(), Some(status));
     }
 
+    /// With a ground if that is another than before.
     pub(super) fn finish(
         mut self,
         ledger: &mut Ledger,
+        ground: Option<&Ground>,
         broken: &BTreeMap<ObjectRef, Refusal>,
     ) -> (Arc<Snapshot>, Changes) {
         let mut next = Snapshot::clone(&self.before);
+        if let Some(ground) = ground {
+            next.ground = ground.clone();
+        }
         let mut names = NameSteps { gone: Vec::new(), set: Vec::new(), ledger };
         let changed = self.apply_zone_parts(&mut next, &mut names);
         let clusters = self.apply_cluster_parts(&mut next, &mut names);
+        let claimed = self.apply_names(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &mut names);
         let statuses = self.apply_statuses(&mut next, broken);
+        let changed = changed || claimed || ground.is_some();
         if !changed && clusters.is_empty() && statuses.is_empty() {
             return (self.before, Changes::default());
         }
@@ -173,6 +206,26 @@ impl Step {
             next.clusters.insert_mut(name, Arc::new(part));
         }
         changed_names
+    }
+
+    fn apply_names(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
+        let mut changed = false;
+        for (name, held) in std::mem::take(&mut self.names) {
+            let before = self.before.names.get(&name);
+            if before.map(AsRef::as_ref) == held.as_ref() {
+                continue;
+            }
+            changed = true;
+            names.replace(
+                before.map(|before| (&before.apex, before.answered())),
+                held.as_ref().map(|held| (&held.apex, held.answered())),
+            );
+            match held {
+                Some(held) => next.names.insert_mut(name, Arc::new(held)),
+                None => _ = next.names.remove_mut(&name),
+            }
+        }
+        changed
     }
 
     /// Gives every zone whose content changed its next serial, and says what becomes of the zones.

@@ -5,6 +5,7 @@ mod fleet;
 mod gate;
 mod hub;
 mod properties;
+mod records;
 mod refused;
 mod serials;
 mod standing;

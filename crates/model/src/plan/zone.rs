@@ -10,6 +10,7 @@ use crate::digest::Digest;
 use crate::fact::Fact;
 use crate::identity::{Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
+use crate::policy::ground::ZoneGround;
 use crate::refusal::Refusal;
 use crate::resource::Zone;
 use crate::snapshot::{Detail, NameRecords, RecordData, RecordSet, Soa, Status, ZonePart};
@@ -47,6 +48,25 @@ impl Domains {
 
     pub(super) fn reserved_by(&self, name: &DnsName) -> Option<&ObjectName> {
         self.reserved.get(name)
+    }
+
+    /// The accepted ones, as claims have to know them.
+    pub(super) fn ground(&self, zones: &BTreeMap<ObjectName, Fact<Zone>>) -> Vec<ZoneGround> {
+        let accepted = zones.values().map(|fact| &fact.value).filter(|zone| self.accepts(zone));
+        let grounds = accepted.map(|zone| ZoneGround {
+            apex: zone.domain.clone(),
+            ttl: zone.ttl,
+            negative_ttl: soa(zone).minimum,
+            authoritative: zone.authoritative,
+            hand_out: zone.hand_out,
+            name: zone.name.clone(),
+            file: zone.zone_file.clone(),
+        });
+        grounds.collect()
+    }
+
+    pub(super) fn reserved(&self) -> impl Iterator<Item = (DnsName, ObjectName)> {
+        self.reserved.iter().map(|(name, zone)| (name.clone(), zone.clone()))
     }
 
     /// The zone that answers for a name: the deepest one that it lies in.

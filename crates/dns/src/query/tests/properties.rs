@@ -208,13 +208,7 @@ fn ancestors(name: &DnsName) -> impl Iterator<Item = DnsName> + use<> {
 
 /// Type and data of each record.
 fn lines(set: &RecordSet) -> Vec<(String, String)> {
-    let line = |kind: &str, data: String| (kind.to_owned(), data);
-    match &set.data {
-        RecordData::A(addresses) => addresses.iter().map(|address| line("A", address.to_string())).collect(),
-        RecordData::Aaaa(addresses) => addresses.iter().map(|address| line("AAAA", address.to_string())).collect(),
-        RecordData::Cname(target) => vec![line("CNAME", target.to_string())],
-        RecordData::Ns(servers) => servers.iter().map(|server| line("NS", server.to_string())).collect(),
-    }
+    set.data.to_text().into_iter().map(|data| (set.data.type_name().to_owned(), data)).collect()
 }
 
 fn in_file(file: &ZoneFile) -> Names {

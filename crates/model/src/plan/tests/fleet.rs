@@ -3,9 +3,10 @@
 //! ```text
 //! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
-//! tenant acme connections=10 rate=5
+//! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5
 //! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
+//! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
 //! pool public
 //! broken cluster c1
 //! number main 1000 0123456789abcdef0123456789abcdef
@@ -14,7 +15,6 @@
 //! Whatever is left out has the value shown, but for lists, which are empty, and the bare words, which turn something
 //! on; there are no limits unless they are given. `!` marks a node that is not ready.
 
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,10 +23,13 @@ use super::super::*;
 use crate::fact::{Number, Since};
 use crate::name::DnsName;
 use crate::network::Location;
+use crate::policy::RecordClaim;
+use crate::record::{Exchange, RecordData, Server, Strings};
 use crate::resource::{
-    Access, ControlPlaneService, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, Upstream as Listener,
+    Access, ControlPlaneService, Endpoint, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, RecordClaims,
+    Upstream as Listener,
 };
-use crate::snapshot::{Condition, NameRecords, RecordData, Soa};
+use crate::snapshot::{Condition, NameRecords, PartStatus, Soa};
 use crate::zone_file::{Builder, ZoneFile};
 
 /// One zone and two tenants: what most tables build upon.
@@ -97,6 +100,30 @@ impl Fleet {
         Some(format!("{} {}", route.cluster, route.service))
     }
 
+    /// What a claim of records came to: for each endpoint `published`, or the refusal's code and the field at fault.
+    pub(super) fn parts(&self, object: &str) -> Vec<String> {
+        let status = self.planned.snapshot.status(&records_object(object));
+        let status = status.unwrap_or_else(|| panic!("{object} has no status"));
+        let Detail::Records { parts } = &status.detail else { panic!("{object} has {:?}", status.detail) };
+        let told = |part: &PartStatus| match &part.outcome {
+            Ok(_) => "published".to_owned(),
+            Err(refused) => format!("{} {}", refused.refusal.code(), refused.field),
+        };
+        parts.iter().map(told).collect()
+    }
+
+    /// Why the first endpoint is refused.
+    pub(super) fn reason(&self, object: &str) -> String {
+        let status = self.planned.snapshot.status(&records_object(object)).unwrap();
+        let Detail::Records { parts } = &status.detail else { panic!("{object} has {:?}", status.detail) };
+        parts[0].outcome.as_ref().unwrap_err().refusal.to_string()
+    }
+
+    /// What stands at a name that a tenant claimed.
+    pub(super) fn claimed(&self, name: &str) -> Vec<String> {
+        self.planned.snapshot.tenant_name(&parse(name)).map_or_else(Vec::new, |held| lines(&held.records))
+    }
+
     pub(super) fn serial(&self, zone: &str) -> u32 {
         self.planned.snapshot.zone(&parse(zone)).unwrap().soa.serial
     }
@@ -108,15 +135,7 @@ pub(super) fn at(seconds: u64) -> Timestamp {
 
 /// A line per record set.
 pub(super) fn lines(name: &NameRecords) -> Vec<String> {
-    fn joined<T: Display>(values: &[T]) -> String {
-        values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-    }
-    let data = |data: &RecordData| match data {
-        RecordData::A(addresses) => format!("A {}", joined(addresses)),
-        RecordData::Aaaa(addresses) => format!("AAAA {}", joined(addresses)),
-        RecordData::Cname(target) => format!("CNAME {target}"),
-        RecordData::Ns(servers) => format!("NS {}", joined(servers)),
-    };
+    let data = |data: &RecordData| format!("{} {}", data.type_name(), data.to_text().join(" "));
     name.records.iter().map(|set| format!("{} {} {}", name.name, set.ttl, data(&set.data))).collect()
 }
 
@@ -139,6 +158,11 @@ fn fact(line: &str) -> FactChange {
             let settings = Settings(settings);
             FactChange::Cluster(parse(name), Some(settings.fact(cluster(name, &settings))))
         }
+        ["records", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::Records(records_object(name), Some(settings.fact(claims(&settings))))
+        }
+        ["gone", "records", name] => FactChange::Records(records_object(name), None),
         ["pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), true),
         ["broken", kind, name] => {
             let kind = Kind::find(kind).unwrap_or_else(|| panic!("no kind: {kind}"));
@@ -255,12 +279,63 @@ pub(super) fn zone_file(domain: &str, records: &str) -> ZoneFile {
 fn tenant(name: &str, settings: &Settings<'_>) -> Tenant {
     Tenant {
         name: parse(name),
-        namespace: parse(name),
-        domains: Vec::new(),
-        allowed_targets: Vec::new(),
-        quota: Quota::default(),
+        namespace: parse(settings.get("namespace").unwrap_or(name)),
+        domains: settings.list("domains").map(parse).collect(),
+        allowed_names: settings.get("names").map(|names| names.split(',').map(parse).collect()),
+        allowed_targets: settings.list("allow").map(parse).collect(),
+        quota: Quota { records: settings.get("records").map(parse), ..Quota::default() },
         limits: settings.limits(),
     }
+}
+
+fn records_object(name: &str) -> ObjectRef {
+    let (namespace, name) = name.split_once('/').unwrap_or_else(|| panic!("no namespace: {name}"));
+    ObjectRef { kind: Kind::DnsEndpoint, namespace: Some(parse(namespace)), name: parse(name) }
+}
+
+fn claims(settings: &Settings<'_>) -> RecordClaims {
+    let is_setting = |word: &str| ["since=", "cluster=", "generation="].iter().any(|key| word.starts_with(key));
+    let endpoints = settings.0.iter().filter(|word| !is_setting(word));
+    RecordClaims {
+        cluster: settings.get("cluster").map(parse),
+        endpoints: endpoints.map(|word| endpoint(word)).collect(),
+    }
+}
+
+/// `NAME/TYPE/VALUE+VALUE/TTL`, with `:` for spaces, and pictures for what would end a line.
+fn endpoint(word: &str) -> Endpoint {
+    let mut parts = word.split('/');
+    let (name, rtype, values) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+    let numbers = |value: &str| value.split(':').map(str::to_owned).collect::<Vec<_>>();
+    let values = values.split('+');
+    let data = match rtype {
+        "A" => RecordData::A(values.map(parse).collect()),
+        "AAAA" => RecordData::Aaaa(values.map(parse).collect()),
+        "CNAME" => RecordData::Cname(values.map(parse).next().unwrap()),
+        "NS" => RecordData::Ns(values.map(parse).collect()),
+        "PTR" => RecordData::Ptr(values.map(parse).next().unwrap()),
+        "TXT" => RecordData::Txt(
+            values
+                .map(|text| Strings::of_text(text.replace(':', " ").replace('␊', "\n").replace('␀', "\0").as_bytes()))
+                .collect(),
+        ),
+        "MX" => {
+            let exchange = |words: Vec<String>| Exchange { preference: parse(&words[0]), host: parse(&words[1]) };
+            RecordData::Mx(values.map(numbers).map(exchange).collect())
+        }
+        "SRV" => {
+            let server = |words: Vec<String>| Server {
+                priority: parse(&words[0]),
+                weight: parse(&words[1]),
+                port: parse(&words[2]),
+                host: parse(&words[3]),
+            };
+            RecordData::Srv(values.map(numbers).map(server).collect())
+        }
+        _ => panic!("no type: {rtype}"),
+    };
+    let claim = RecordClaim { name: parse(name), ttl: parts.next().map(parse), data };
+    Endpoint { part: format!("{name} {rtype}").into(), since: None, claim: Ok(claim) }
 }
 
 fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {

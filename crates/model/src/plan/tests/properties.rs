@@ -14,7 +14,7 @@ use super::fleet::{at, facts};
 use crate::identity::ClusterId;
 use crate::name::DnsName;
 use crate::serial::is_newer;
-use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, ZoneChange, ZonePart};
+use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, TenantName, ZoneChange, ZonePart};
 use crate::zone_file::ZoneFile;
 
 /// One fact as a line; shrinks towards the first of everything.
@@ -36,7 +36,46 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
             .prop_map(move |(name, domain, since, gateway, bare, file)| {
                 format!("zone {name} {domain} since={since} gateway={gateway} {grace} {bare} {file}")
             });
-    let tenant = select(vec!["tenant acme", "tenant initech", "tenant acme connections=3"]).prop_map(str::to_owned);
+    let tenant = select(vec![
+        "tenant acme",
+        "tenant initech",
+        "tenant acme connections=3",
+        "tenant acme domains=other.test,x.y.c2.fleet.example allow=0.0.0.0/0",
+        "tenant initech domains=other.test allow=192.0.2.0/24 records=2",
+        "tenant initech domains=c1.fleet.example,s.other.test namespace=acme since=2",
+    ]);
+    let tenant = tenant.prop_map(str::to_owned);
+    let claimed = vec![
+        "www.c1.fleet.example",
+        "api.c1.fleet.example",
+        "*.c1.fleet.example",
+        "x.c2.fleet.example",
+        "x.y.c2.fleet.example",
+        "a.other.test",
+        "*.other.test",
+        "s.other.test",
+        "c1.fleet.example",
+    ];
+    let data = vec![
+        "A/192.0.2.1",
+        "A/192.0.2.2+192.0.2.1/60",
+        "A/10.0.0.1",
+        "AAAA/2001:db8::1",
+        "TXT/x",
+        "CNAME/a.other.test",
+        "CNAME/www.c1.fleet.example",
+        "CNAME/lb.example.net",
+    ];
+    let endpoint = (select(claimed), select(data)).prop_map(|(name, data)| format!("{name}/{data}"));
+    let records = (
+        select(vec!["acme/web", "acme/other", "initech/web", "nobody/web"]),
+        0..3u8,
+        select(vec!["", "", "cluster=c1"]),
+        vec(endpoint, 0..4),
+    );
+    let records = records.prop_map(|(object, since, cluster, endpoints)| {
+        format!("records {object} since={since} {cluster} {}", endpoints.join(" "))
+    });
     let snis = vec!["s.fleet.example", "api.c1.fleet.example", "ns1.other.test", "s.test", "x.c2.fleet.example"];
     let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
     let nodes = vec!["192.0.2.1,!192.0.2.2", "!192.0.2.1,192.0.2.2", "!192.0.2.1", "2001:db8::1"];
@@ -59,6 +98,7 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
         8 => cluster,
         3 => zone,
         2 => tenant,
+        6 => records,
         1 => Just("pool p".to_owned()),
     ]
 }
@@ -68,6 +108,7 @@ fn change(grace: &'static str) -> impl Strategy<Value = String> {
     (upsert(grace), prop_oneof![8 => Just(""), 3 => Just("gone"), 1 => Just("broken")]).prop_map(|(line, fate)| {
         match fate {
             "gone" => gone_line(&line),
+            "broken" if line.starts_with("records") => gone_line(&line),
             "broken" => gone_line(&line).replacen("gone pool", "gone addresspool", 1).replacen("gone", "broken", 1),
             _ => line,
         }
@@ -113,6 +154,9 @@ fn last_words(lines: impl IntoIterator<Item = String>) -> Vec<String> {
     last.into_values().flat_map(|(good, broken)| [good, broken]).flatten().collect()
 }
 
+/// When every name that was given up can be had again.
+const RESTED: u64 = 1_000_000;
+
 fn planned(planner: &mut Planner, lines: &[String], seconds: u64) -> Planned {
     planner.apply(facts(&lines.join("\n")), at(seconds))
 }
@@ -124,6 +168,7 @@ struct Content {
     clusters: BTreeMap<ClusterName, ClusterPart>,
     by_id: BTreeMap<ClusterId, Arc<Route>>,
     by_server_name: BTreeMap<DnsName, Arc<Route>>,
+    names: BTreeMap<DnsName, TenantName>,
     statuses: BTreeMap<ObjectRef, Status>,
 }
 
@@ -152,6 +197,7 @@ fn content(snapshot: &Snapshot) -> Content {
             .iter()
             .map(|(name, route)| (name.clone(), Arc::clone(route)))
             .collect(),
+        names: snapshot.names.iter().map(|(name, held)| (name.clone(), TenantName::clone(held))).collect(),
         statuses: snapshot.statuses().map(|(object, status)| (object.clone(), timeless(status))).collect(),
     }
 }
@@ -190,7 +236,8 @@ pub(super) fn served_by(snapshot: &Snapshot) -> Served {
     }
     let of_zones = zones.iter().map(|part| (&part.apex, part.names.as_slice()));
     let of_clusters = snapshot.clusters.values().map(|part| (&part.apex, part.answered()));
-    for (apex, names) in of_zones.chain(of_clusters) {
+    let of_tenants = snapshot.names.values().map(|held| (&held.apex, held.answered()));
+    for (apex, names) in of_zones.chain(of_clusters).chain(of_tenants) {
         for name in names {
             let (_, file, there) = served.get_mut(apex).expect("only names of served zones are published");
             let shared = file.as_ref().is_some_and(|file| !file.sets_of(&name.name).is_empty());
@@ -232,7 +279,8 @@ fn assert_sound(planner: &Planner) {
     let tenants = planner.tenants.keys().map(|name| object(Kind::Tenant, name));
     let clusters = planner.clusters.keys().map(|name| object(Kind::Cluster, &name.into()));
     let broken = planner.broken.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
-    let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).chain(broken).collect();
+    let records = planner.records.objects().cloned();
+    let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).chain(broken).chain(records).collect();
     let told = content.statuses.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
     assert_eq!(told.collect::<BTreeSet<_>>(), known);
     for (object, status) in snapshot.statuses() {
@@ -302,6 +350,8 @@ proptest! {
             planned(&mut piecemeal, batch, 1000);
             assert_sound(&piecemeal);
         }
+        planned(&mut at_once, &[], RESTED);
+        planned(&mut piecemeal, &[], RESTED);
         prop_assert_eq!(content(at_once.snapshot()), content(piecemeal.snapshot()), "{:#?}", shuffled);
     }
 
@@ -315,6 +365,8 @@ proptest! {
         }
         let mut fresh = Planner::default();
         planned(&mut fresh, &last_words(plans.concat()), 1000);
+        planned(&mut planner, &[], RESTED);
+        planned(&mut fresh, &[], RESTED);
         prop_assert_eq!(content(planner.snapshot()), content(fresh.snapshot()));
         prop_assert_eq!(planner.claims, fresh.claims);
         prop_assert_eq!(planner.clusters_of_tenant, fresh.clusters_of_tenant);

@@ -48,16 +48,41 @@ impl Reach {
     }
 }
 
-impl fmt::Display for Reach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Reach {
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Ordinary => "ordinary",
             Self::Loopback => "loopback",
             Self::LinkLocal => "link-local",
             Self::Multicast => "multicast or broadcast",
             Self::Unspecified => "unspecified",
             Self::Metadata => "metadata service",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Whether it is an IPv6 address that holds an IPv4 one.
+pub fn is_disguised(address: IpAddr) -> bool {
+    without_disguise(address) != address
+}
+
+/// Whether the address means something else, or nothing, on every network: private (RFC 1918), behind a carrier's
+/// translator (RFC 6598), for benchmarks (RFC 2544), for protocols (RFC 6890), reserved, unique local (RFC 4193).
+pub fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => match v4.octets() {
+            [10 | 240..=255, ..] | [192, 168, ..] | [192, 0, 0, _] | [198, 18 | 19, ..] => true,
+            [172, second, ..] => (16..32).contains(&second),
+            [100, second, ..] => (64..128).contains(&second),
+            _ => false,
+        },
+        IpAddr::V6(v6) => v6.is_unique_local(),
     }
 }
 

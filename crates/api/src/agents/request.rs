@@ -1,0 +1,346 @@
+//! * One request of an agent: who it is, whether that still holds, and what it asks for.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::{Method, Request, Response};
+use manifest::agents::{
+    ClaimChanges, ClaimList, ClaimVerdict, ClusterView, EnrollRequest, JudgeRequest, JudgedClaims, Judgement, MAX_BODY,
+    MAX_ENDPOINTS, MAX_KEY, MAX_OBJECTS, MAX_TOTAL, RenewRequest, VerdictList,
+};
+use manifest::kept::ClaimChange;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::connection::Peer;
+use super::credentials::{self, Token};
+use super::identity::Identity;
+use super::limits::source;
+use super::problem::{No, json};
+use super::standing::{self, Standing};
+use super::{Counted, Door, unix_now};
+
+/// A token and a request for a certificate; strangers send no more.
+const MAX_SMALL_BODY: usize = 16 << 10;
+/// Who is slower holds a place that others wait for.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// For what is left of a body that nobody wants any more.
+const REST_TIME: Duration = Duration::from_secs(5);
+/// How long a request waits for others' to be read.
+const BUSY_TIME: Duration = Duration::from_secs(10);
+/// The plan comes to a change within milliseconds; a hub may take longer, and then the verdicts follow by `/v1/verdicts`.
+const VERDICT_TIME: Duration = Duration::from_secs(2);
+/// How long a request for verdicts waits for others.
+const NEWS_TIME: Duration = Duration::from_secs(30);
+/// A request costs one, and one more for each of this many octets.
+const OCTETS_PER_TOKEN: usize = 64 << 10;
+
+/// What can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Enroll,
+    Renew,
+    Cluster,
+    Claims,
+    Change,
+    Judge,
+    Verdicts,
+}
+
+impl Call {
+    fn find(method: &Method, path: &str) -> Result<Self, No> {
+        let (found, right) = match path {
+            "/v1/enroll" => (Self::Enroll, Method::POST),
+            "/v1/renew" => (Self::Renew, Method::POST),
+            "/v1/cluster" => (Self::Cluster, Method::GET),
+            "/v1/claims" if method == Method::POST => (Self::Change, Method::POST),
+            "/v1/claims" => (Self::Claims, Method::GET),
+            "/v1/judge" => (Self::Judge, Method::POST),
+            "/v1/verdicts" => (Self::Verdicts, Method::GET),
+            _ => return Err(No::no_such_path()),
+        };
+        if method == right { Ok(found) } else { Err(No::wrong_method()) }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Enroll => "/v1/enroll",
+            Self::Renew => "/v1/renew",
+            Self::Cluster => "/v1/cluster",
+            Self::Claims | Self::Change => "/v1/claims",
+            Self::Judge => "/v1/judge",
+            Self::Verdicts => "/v1/verdicts",
+        }
+    }
+}
+
+pub(super) async fn answer(door: &Door, peer: &Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (head, mut body) = request.into_parts();
+    let call = Call::find(&head.method, head.uri.path());
+    let path = call.as_ref().map_or("other", |call| call.path());
+    let answer = match call {
+        Ok(call) => decide(door, peer, call, head.uri.query(), &mut body).await,
+        Err(no) => Err(no),
+    };
+    if answer.is_err() {
+        // What is left of it would end the connection, before the agent has read why.
+        let most = if peer.identity.is_some() { 2 * MAX_BODY } else { MAX_SMALL_BODY };
+        let _ = timeout(REST_TIME, discard(&mut body, most)).await;
+    }
+    door.metrics.count(path, answer.as_ref().map_or_else(|no| no.code, |_| "Ok"));
+    answer.map_or_else(Into::into, json)
+}
+
+async fn decide(door: &Door, peer: &Peer, call: Call, query: Option<&str>, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    if call == Call::Enroll {
+        return enroll(door, peer, body).await;
+    }
+    let (identity, standing) = admit(door, peer).await?;
+    match call {
+        Call::Enroll => unreachable!("answered above"),
+        Call::Renew => renew(door, &identity, body).await,
+        Call::Cluster => to_json(&ClusterView {
+            cluster: identity.cluster.to_string(),
+            suffixes: standing::suffixes(&door.snapshot.load(), &standing),
+        }),
+        Call::Claims => claims(door, &standing).await,
+        Call::Change => change(door, &standing, body).await,
+        Call::Judge => judge(door, &standing, body).await,
+        Call::Verdicts => verdicts(door, &standing, query).await,
+    }
+}
+
+/// Whoever has the secret of a credential whose cluster is still the same.
+async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    let from = source(peer.address.ip());
+    door.attempts.check(&from, Instant::now()).map_err(No::too_fast)?;
+    let EnrollRequest { token, csr } = read(body, MAX_SMALL_BODY).await?;
+    let credential = match Token::parse(&token) {
+        Some(token) => door.home.credential(token.id).await?.filter(|credential| token.opens(credential)),
+        None => None,
+    };
+    let Some(credential) = credential else {
+        door.attempts.take(from, 1, Instant::now());
+        return Err(No::bad_token());
+    };
+    let now = unix_now();
+    if now >= credential.expires {
+        return Err(No::token_expired());
+    }
+    let cluster = credential.cluster.parse().map_err(|_| No::cluster_gone())?;
+    let identity = Identity { cluster, uid: credential.uid.into(), credential: credential.id.into() };
+    door.rates.check(&identity.cluster, Instant::now()).map_err(No::too_fast)?;
+    door.rates.take(identity.cluster.clone(), 1, Instant::now());
+    standing_of(door, &identity)?;
+    tracing::info!(cluster = %identity.cluster, credential = &*identity.credential, "an agent has enrolled");
+    sign(door, &csr, &identity, now)
+}
+
+/// Whether a certificate that was good when it came is good now.
+async fn admit(door: &Door, peer: &Peer) -> Result<(Identity, Standing), No> {
+    let Some((identity, expires)) = &peer.identity else { return Err(No::no_certificate()) };
+    let now = Instant::now();
+    door.rates.check(&identity.cluster, now).map_err(No::too_fast)?;
+    door.rates.take(identity.cluster.clone(), 1, now);
+    if unix_now() >= *expires {
+        return Err(No::expired());
+    }
+    let credential = door.home.credential(&identity.credential).await?;
+    if !credential.is_some_and(|credential| credentials::is_of(&credential, identity)) {
+        return Err(No::revoked());
+    }
+    Ok((identity.clone(), standing_of(door, identity)?))
+}
+
+fn standing_of(door: &Door, identity: &Identity) -> Result<Standing, No> {
+    let standing = standing::of(&door.snapshot.load(), &identity.cluster);
+    standing.filter(|standing| standing.owner.uid == identity.uid).ok_or_else(No::cluster_gone)
+}
+
+async fn renew(door: &Door, identity: &Identity, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    let RenewRequest { csr } = read(body, MAX_SMALL_BODY).await?;
+    sign(door, &csr, identity, unix_now())
+}
+
+fn sign(door: &Door, csr: &str, identity: &Identity, now: u64) -> Result<Vec<u8>, No> {
+    let keys = door.keys.load_full().ok_or_else(No::no_keys)?;
+    let certificate = keys.signer.sign_agent(csr, identity, now).map_err(|error| No::malformed(error.to_string()))?;
+    to_json(&certificate)
+}
+
+async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
+    let kept = door.home.claims(&standing.owner).await?;
+    let snapshot = door.snapshot.load_full();
+    let claims = kept.into_iter().map(|kept| {
+        let parts = standing::parts(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
+        JudgedClaims { key: kept.key, endpoints: kept.endpoints, verdicts }
+    });
+    to_json(&ClaimList { claims: claims.collect() })
+}
+
+async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    let owner = &standing.owner;
+    let slot = door.slot(&owner.cluster);
+    let mut counted = slot.writing.lock().await;
+    let changes: ClaimChanges = read_large(door, standing, body).await?;
+    check_changes(&changes)?;
+    if counted.as_ref().is_none_or(|counted| counted.uid != owner.uid) {
+        let kept = door.home.claims(owner).await?.into_iter().map(|kept| (kept.key, kept.endpoints.len()));
+        *counted = Some(Counted { uid: owner.uid.clone(), endpoints: kept.collect() });
+    }
+    let mut after = counted.as_ref().map(|counted| counted.endpoints.clone()).unwrap_or_default();
+    for key in &changes.delete {
+        after.remove(key);
+    }
+    after.extend(changes.set.iter().map(|claims| (claims.key.clone(), claims.endpoints.len())));
+    check_total(after.len(), after.values().sum())?;
+
+    let told = changes.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
+    let told: Vec<(String, Vec<String>)> = told.collect();
+    let gone = changes.delete.into_iter().map(|key| (key, None));
+    let set = changes.set.into_iter().map(|claims| (claims.key, Some(claims.endpoints)));
+    let changes = set.chain(gone).map(|(key, endpoints)| {
+        let name = standing::object_name(&owner.cluster, &key);
+        ClaimChange { name, key, endpoints }
+    });
+    // What is kept is known again only once this has come to its end.
+    *counted = None;
+    let changed = door.home.change(owner, changes.collect()).await?;
+    *counted = Some(Counted { uid: owner.uid.clone(), endpoints: after });
+    drop(counted);
+
+    let judged = || {
+        let snapshot = door.snapshot.load();
+        changed.iter().all(|(object, generation)| standing::is_judged(&snapshot, object, *generation))
+    };
+    door.verdicts.until(VERDICT_TIME, judged).await;
+    // Before the snapshot: who asks for what is newer gets too much rather than too little.
+    let revision = door.verdicts.revision(&owner.cluster);
+    let snapshot = door.snapshot.load_full();
+    // Those that are set come first.
+    let verdicts = told.into_iter().zip(&changed).map(|((key, parts), (object, generation))| {
+        let is_judged = standing::is_judged(&snapshot, object, *generation);
+        let verdicts = if is_judged { standing::verdicts(&snapshot, object, &parts) } else { Vec::new() };
+        ClaimVerdict { key, verdicts }
+    });
+    to_json(&VerdictList { revision, verdicts: verdicts.collect() })
+}
+
+/// Each key once, and of the right form.
+fn check_changes(changes: &ClaimChanges) -> Result<(), No> {
+    let mut keys = BTreeSet::new();
+    for key in changes.set.iter().map(|claims| &claims.key).chain(&changes.delete) {
+        let plain =
+            |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || matches!(octet, b'.' | b'/' | b'-');
+        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(plain) {
+            return Err(No::malformed(format!("a key has 1 to {MAX_KEY} of a-z, 0-9, `.`, `/` and `-`")));
+        }
+        if !keys.insert(key) {
+            return Err(No::malformed(format!("the key {key} comes twice")));
+        }
+    }
+    if keys.len() > MAX_OBJECTS {
+        return Err(No::too_large(format!("at most {MAX_OBJECTS} keys in one request")));
+    }
+    match changes.set.iter().find(|claims| claims.endpoints.len() > MAX_ENDPOINTS) {
+        Some(claims) => Err(No::too_large(format!("{} has more than {MAX_ENDPOINTS} endpoints", claims.key))),
+        None => Ok(()),
+    }
+}
+
+fn check_total(objects: usize, endpoints: usize) -> Result<(), No> {
+    if objects > MAX_OBJECTS {
+        return Err(No::too_large(format!("a cluster has at most {MAX_OBJECTS} keys")));
+    }
+    if endpoints > MAX_TOTAL {
+        return Err(No::too_large(format!("a cluster has at most {MAX_TOTAL} endpoints in all")));
+    }
+    Ok(())
+}
+
+async fn judge(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
+    let slot = door.slot(&standing.owner.cluster);
+    let _one_at_a_time = slot.writing.lock().await;
+    let JudgeRequest { endpoints } = read_large(door, standing, body).await?;
+    if endpoints.len() > MAX_TOTAL {
+        return Err(No::too_large(format!("at most {MAX_TOTAL} endpoints in one request")));
+    }
+    to_json(&Judgement { verdicts: standing::judge(&door.snapshot.load(), standing, &endpoints) })
+}
+
+async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Result<Vec<u8>, No> {
+    let cluster = &standing.owner.cluster;
+    let known = match query.unwrap_or_default() {
+        "" => None,
+        query => {
+            let number = query.strip_prefix("after=").and_then(|number| number.parse::<u64>().ok());
+            Some(number.ok_or_else(|| No::malformed("after must be a number: /v1/verdicts?after=N"))?)
+        }
+    };
+    if let Some(known) = known {
+        door.verdicts.until(NEWS_TIME, || door.verdicts.revision(cluster) != known).await;
+    }
+    let revision = door.verdicts.revision(cluster);
+    let kept = door.home.claims(&standing.owner).await?;
+    let snapshot = door.snapshot.load_full();
+    let verdicts = kept.into_iter().map(|kept| {
+        let parts = standing::parts(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
+        ClaimVerdict { key: kept.key, verdicts }
+    });
+    to_json(&VerdictList { revision, verdicts: verdicts.collect() })
+}
+
+/// With a place among those that read as much, and counted by its size.
+async fn read_large<T: DeserializeOwned>(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<T, No> {
+    let place = timeout(BUSY_TIME, door.bodies.acquire()).await;
+    let _place = place.ok().and_then(Result::ok).ok_or_else(No::busy)?;
+    let body = collect(body, MAX_BODY).await?;
+    let cost = u32::try_from(body.len() / OCTETS_PER_TOKEN).unwrap_or(u32::MAX);
+    door.rates.take(standing.owner.cluster.clone(), cost, Instant::now());
+    parse(&body)
+}
+
+async fn read<T: DeserializeOwned>(body: &mut Incoming, most: usize) -> Result<T, No> {
+    parse(&collect(body, most).await?)
+}
+
+async fn collect(body: &mut Incoming, most: usize) -> Result<Bytes, No> {
+    let too_large = || No::too_large(format!("a body has at most {most} octets here"));
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    let body = timeout(BODY_TIME, Limited::new(body, most).collect()).await;
+    match body.map_err(|_| No::too_slow())? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(_) => Err(No::malformed("the body broke off")),
+    }
+}
+
+/// Reads on without keeping anything.
+async fn discard(body: &mut Incoming, most: usize) {
+    let mut read = 0;
+    while read <= most
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        read += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+/// How deep it goes is bounded by the types, and by the reader where it is none of them.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
+    // The reader would take a list for an object whose fields come without names.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(No::malformed("the body is no JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| No::malformed(format!("the body is not as it should be: {error}")))
+}
+
+fn to_json(value: &impl Serialize) -> Result<Vec<u8>, No> {
+    Ok(serde_json::to_vec(value).expect("it is made of texts and numbers"))
+}

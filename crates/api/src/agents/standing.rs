@@ -1,0 +1,116 @@
+//! What the snapshot of the moment says of a cluster and of what its agents claim.
+
+use std::sync::Arc;
+
+use manifest::dns_endpoint::EndpointSpec;
+use manifest::kept::Owner;
+use manifest::verdict::{self, PartVerdict};
+use model::policy::Applicant;
+use model::snapshot::Detail;
+use model::{ClusterName, DnsName, ObjectName, ObjectRef, Snapshot};
+use ring::digest::{SHA256, digest};
+
+use super::credentials::to_hex;
+
+/// Octets of the key's digest that an object's name has: two keys of one cluster never meet by chance.
+const NAME_OCTETS: usize = 8;
+/// The first label of the door's name in every zone.
+const DOOR: &str = "agents";
+
+/// A cluster that is accepted, and whose tenant is.
+pub(super) struct Standing {
+    pub(super) owner: Owner,
+    pub(super) applicant: Applicant,
+    /// The zone that it is in.
+    pub(super) apex: DnsName,
+}
+
+pub(super) fn of(snapshot: &Snapshot, cluster: &ClusterName) -> Option<Standing> {
+    let part = snapshot.cluster(cluster)?;
+    let tenant = snapshot.ground().tenant(&part.holding.tenant)?;
+    let owner =
+        Owner { cluster: cluster.clone(), uid: Arc::clone(&part.holding.uid), namespace: tenant.namespace.clone() };
+    let applicant = Applicant { tenant: tenant.name.clone(), cluster: Some(cluster.clone()) };
+    Some(Standing { owner, applicant, apex: part.apex.clone() })
+}
+
+/// The names at or under which an agent may claim something.
+pub(super) fn suffixes(snapshot: &Snapshot, standing: &Standing) -> Vec<String> {
+    snapshot.ground().suffixes(&standing.applicant).iter().map(ToString::to_string).collect()
+}
+
+/// What became of an object, endpoint by endpoint; none while nobody has come to it.
+pub(super) fn verdicts(snapshot: &Snapshot, object: &ObjectRef, endpoints: &[String]) -> Vec<PartVerdict> {
+    let Some(status) = snapshot.status(object) else { return Vec::new() };
+    let verdicts = verdict::parts(status);
+    if matches!(status.detail, Detail::Records { .. }) {
+        // Of an earlier object, if there are more or fewer.
+        return if verdicts.len() == endpoints.len() { verdicts } else { Vec::new() };
+    }
+    // Of all of it at once: then that is what became of each.
+    let of_each = |part: &String| verdicts.first().map(|all| PartVerdict { part: part.clone(), ..all.clone() });
+    endpoints.iter().filter_map(of_each).collect()
+}
+
+/// What would become of endpoints.
+pub(super) fn judge(snapshot: &Snapshot, standing: &Standing, endpoints: &[EndpointSpec]) -> Vec<PartVerdict> {
+    let judged = endpoints.iter().map(|endpoint| {
+        let outcome = endpoint.claim().and_then(|claim| snapshot.judge(&standing.applicant, &claim));
+        PartVerdict::new(&endpoint.part(), &outcome)
+    });
+    judged.collect()
+}
+
+/// What endpoints are called in verdicts.
+pub(super) fn parts(endpoints: &[EndpointSpec]) -> Vec<String> {
+    endpoints.iter().map(EndpointSpec::part).collect()
+}
+
+/// Whether the plan has come to what an object is now.
+pub(super) fn is_judged(snapshot: &Snapshot, object: &ObjectRef, generation: Option<i64>) -> bool {
+    match (snapshot.status(object), generation) {
+        (None, None) => true,
+        (Some(status), Some(generation)) => status.generation.is_some_and(|judged| judged >= generation),
+        _ => false,
+    }
+}
+
+/// The name of the object that keeps what is claimed under a key.
+pub(super) fn object_name(cluster: &ClusterName, key: &str) -> ObjectName {
+    let digest = digest(&SHA256, key.as_bytes());
+    let name = format!("{cluster}.{}", to_hex(&digest.as_ref()[..NAME_OCTETS]));
+    name.parse().expect("a cluster's name, a dot and digits are an object's name")
+}
+
+/// The cluster that an object of claims is kept for.
+pub(super) fn cluster_of(object: &ObjectName) -> Option<ClusterName> {
+    let (cluster, digest) = object.as_str().split_once('.')?;
+    if digest.len() == 2 * NAME_OCTETS { cluster.parse().ok() } else { None }
+}
+
+/// The door's name in a zone.
+pub(super) fn door_name(apex: &DnsName) -> Option<DnsName> {
+    apex.prepend(DOOR).ok()
+}
+
+/// Whether it is the door's name in a zone that we serve.
+pub(super) fn is_door_name(snapshot: &Snapshot, name: &DnsName) -> bool {
+    snapshot.zones().any(|zone| door_name(&zone.apex).as_ref() == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objects_name_tells_the_cluster_and_hides_the_key() {
+        let cluster: ClusterName = "c1".parse().unwrap();
+        let name = object_name(&cluster, "sync/default/web");
+        assert_eq!(name.as_str().len(), "c1.".len() + 16);
+        assert_ne!(name, object_name(&cluster, "sync/default/web2"));
+        assert_eq!(cluster_of(&name), Some(cluster));
+        assert_eq!(cluster_of(&"plain".parse().unwrap()), None);
+        let longest: ClusterName = "c".repeat(63).parse().unwrap();
+        assert_eq!(cluster_of(&object_name(&longest, "")), Some(longest));
+    }
+}

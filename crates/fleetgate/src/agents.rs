@@ -1,0 +1,87 @@
+//! The agents' door of this process: where it keeps things, and the thread that it has to itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use api::agents::{Answer, Changed, Door, Home, HomeError, Listener};
+use kubernetes::agents::{Agents, AgentsError};
+use manifest::kept::{Authorities, ClaimChange, Credential, KeptClaims, Owner};
+use tokio_util::sync::CancellationToken;
+
+use crate::hand_over::Inheritance;
+
+/// One that reads a large body leaves the other to the rest.
+const THREADS: usize = 2;
+
+/// A hub as the door's home.
+pub(crate) struct HubHome(pub(crate) Arc<Agents>);
+
+impl Home for HubHome {
+    fn authorities(&self) -> Answer<'_, Option<Authorities>> {
+        Box::pin(async { self.0.authorities().await.map_err(away) })
+    }
+
+    fn keep_authorities(&self, known: Option<Authorities>, next: Authorities) -> Answer<'_, Authorities> {
+        Box::pin(async move { self.0.keep_authorities(known.as_ref(), &next).await.map_err(away) })
+    }
+
+    fn credential<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>> {
+        Box::pin(async move { self.0.credential(id).await.map_err(away) })
+    }
+
+    fn credentials(&self) -> Answer<'_, Vec<Credential>> {
+        Box::pin(async { self.0.credentials().map_err(away) })
+    }
+
+    fn issue(&self, credential: Credential) -> Answer<'_, ()> {
+        Box::pin(async move { self.0.issue(&credential).await.map_err(away) })
+    }
+
+    fn revoke<'a>(&'a self, id: &'a str) -> Answer<'a, bool> {
+        Box::pin(async move { self.0.revoke(id).await.map_err(away) })
+    }
+
+    fn claims<'a>(&'a self, owner: &'a Owner) -> Answer<'a, Vec<KeptClaims>> {
+        Box::pin(async move { self.0.claims(owner).await.map_err(away) })
+    }
+
+    fn change<'a>(&'a self, owner: &'a Owner, changes: Vec<ClaimChange>) -> Answer<'a, Changed> {
+        Box::pin(async move { self.0.change(owner, changes).await.map_err(away) })
+    }
+}
+
+fn away(error: AgentsError) -> HomeError {
+    match error {
+        AgentsError::Rejected(reason) => HomeError::Rejected(reason),
+        error => HomeError::Away(Box::new(error)),
+    }
+}
+
+pub(crate) fn open(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
+    match inheritance.take(Listener::FLAG, at).pop() {
+        Some(listener) => Listener::adopt(listener).context("taking over --agents"),
+        None => Ok(Listener::bind(at)?),
+    }
+}
+
+/// In a runtime of its own: what agents send must not hold up a query or a connection. `hub` is followed meanwhile.
+pub(crate) fn serve(
+    listener: Listener,
+    door: Arc<Door>,
+    hub: Option<Arc<Agents>>,
+    stop: CancellationToken,
+) -> anyhow::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let thread = std::thread::Builder::new().name("agents".into());
+    let serving = move || {
+        runtime.block_on(async {
+            if let Some(hub) = hub {
+                tokio::spawn(hub.follow(stop.clone()));
+            }
+            listener.serve(door, stop).await;
+        });
+    };
+    thread.spawn(serving).context("starting the thread of --agents")
+}
