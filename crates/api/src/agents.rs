@@ -46,7 +46,7 @@ use tls::Keys;
 const LOOK: Duration = Duration::from_mins(10);
 /// Where that failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Wrong tokens from one source: a mistake is made a few times, and a guess would take ages.
+/// Wrong tokens from one source for one credential, as many clients may share an address: a mistake is made a few times, and a guess would take ages.
 const ATTEMPTS: u32 = 10;
 const ATTEMPTS_PER_SECOND: f64 = 0.1;
 /// Some 400 KiB; above, the oldest attempts are forgotten.
@@ -72,7 +72,7 @@ pub struct Door {
     keys: ArcSwapOption<Keys>,
     has_keys: Notify,
     /// Wrong tokens.
-    attempts: Buckets<IpAddr>,
+    attempts: Buckets<(IpAddr, String)>,
     rates: Buckets<ClusterName>,
     bodies: Semaphore,
     slots: Mutex<HashMap<ClusterName, Arc<Slot>>>,
@@ -131,11 +131,6 @@ impl Door {
         }
     }
 
-    /// Whether a server name leads to this door.
-    pub fn is_called(snapshot: &Snapshot, name: &model::DnsName) -> bool {
-        standing::is_door_name(snapshot, name)
-    }
-
     /// A token for a cluster, which nobody is told again.
     pub async fn issue(&self, cluster: &str, valid: Duration) -> Result<(Credential, Bootstrap), CredentialError> {
         if valid < Duration::from_secs(1) || valid > MAX_VALID {
@@ -144,7 +139,7 @@ impl Door {
         let unknown = || CredentialError::NoSuchCluster(cluster.to_owned());
         let name = cluster.parse().map_err(|_| unknown())?;
         let standing = standing::of(&self.snapshot.load(), &name).ok_or_else(unknown)?;
-        let server_name = standing::door_name(&standing.apex).ok_or_else(unknown)?.to_string();
+        let server_name = Snapshot::agents_door(&standing.apex).ok_or_else(unknown)?.to_string();
         let ca = self.keys.load_full().ok_or(CredentialError::NoAuthority)?.signer.trusted.clone();
         let of_it = |kept: &&Credential| kept.cluster == cluster && kept.uid == *standing.owner.uid;
         if self.home.credentials().await?.iter().filter(of_it).count() >= MAX_CREDENTIALS {

@@ -1,7 +1,7 @@
 //! `fleetgate serve`, and the roles of a hub: one process, with as much of everything as its job asks for.
 
 use std::future::pending;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,6 +160,7 @@ impl Server {
         let settings = gateway::Settings {
             cut_disallowed: !job.doors.keep_disallowed,
             trusted_proxies: job.doors.trusted_proxies.clone().into(),
+            agents: addresses.agents.map(reach),
             ..gateway::Settings::default()
         };
         let doors =
@@ -362,6 +363,15 @@ fn share_sockets(
         shared.add(listener.interface().flag(), listener.address(), socket);
     }
     Ok(shared)
+}
+
+/// Where this process reaches a listener of its own.
+fn reach(listener: SocketAddr) -> SocketAddr {
+    match listener.ip() {
+        IpAddr::V4(any) if any.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listener.port()),
+        IpAddr::V6(any) if any.is_unspecified() => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), listener.port()),
+        _ => listener,
+    }
 }
 
 /// A home, and what else this process does there.

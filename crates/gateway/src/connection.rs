@@ -253,7 +253,7 @@ impl Connection {
     ) -> Result<Step, Refusal> {
         self.named.claim(opened.client);
         let source = self.named.source(self.peer);
-        let Decision { route, proof } = decide(&snapshot.load(), &opened.selector, source)?;
+        let Decision { route, proof } = decide(&snapshot.load(), &opened.selector, doorway.agents.as_ref(), source)?;
         let nonce = match proof {
             Some(proof) => {
                 let now = SystemTime::now();

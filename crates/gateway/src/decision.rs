@@ -40,19 +40,27 @@ pub(crate) struct DueProof<'a> {
 pub(crate) fn decide<'a>(
     snapshot: &Snapshot,
     selector: &Selector<'a>,
+    agents: Option<&Arc<Route>>,
     source: IpAddr,
 ) -> Result<Decision<'a>, Refusal> {
-    let route = find_route(snapshot, selector)?;
+    let route = find_route(snapshot, selector, agents)?;
     check_source(route, source)?;
     let proof = due_proof(route, selector)?;
     Ok(Decision { route: Arc::clone(route), proof })
 }
 
-pub(crate) fn find_route<'s>(snapshot: &'s Snapshot, selector: &Selector<'_>) -> Result<&'s Arc<Route>, Refusal> {
+/// `agents` is where the agents' door is, in a process that has it.
+pub(crate) fn find_route<'s>(
+    snapshot: &'s Snapshot,
+    selector: &Selector<'_>,
+    agents: Option<&'s Arc<Route>>,
+) -> Result<&'s Arc<Route>, Refusal> {
     match selector {
         Selector::ClusterId { id, .. } => snapshot.route_by_id(id).ok_or_else(|| Refusal::unknown_cluster_id(id)),
         Selector::ServerName(name) => {
-            snapshot.route_by_server_name(name).ok_or_else(|| Refusal::UnknownServerName(name.clone()))
+            let agents = || agents.filter(|_| snapshot.is_agents_door(name));
+            let route = snapshot.route_by_server_name(name).or_else(agents);
+            route.ok_or_else(|| Refusal::UnknownServerName(name.clone()))
         }
     }
 }

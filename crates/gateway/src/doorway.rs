@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use model::snapshot::Route;
 use model::{Cidr, Snapshot};
 
 use crate::address::PeerAddr;
@@ -22,6 +23,8 @@ pub(crate) struct Doorway {
     /// How often all addresses of a control plane are tried.
     pub(crate) rounds: usize,
     trusted_proxies: Arc<[Cidr]>,
+    /// The way to the agents' door, where this process has one.
+    pub(crate) agents: Option<Arc<Route>>,
     /// What clusters and tenants may have; the same for all doors.
     pub(crate) admissions: Arc<Admissions>,
     /// What is known of control planes' addresses; the same for all doors.
@@ -46,15 +49,28 @@ pub(crate) struct Common {
     pub(crate) admissions: Arc<Admissions>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) replays: Replays,
+    pub(crate) agents: Option<Arc<Route>>,
 }
 
 impl Doorway {
     pub(crate) fn new(kind: DoorKind, way: Way, metrics: DoorMetrics, settings: &Settings, common: &Common) -> Self {
         let Settings { max_connections, rounds, .. } = *settings;
         let trusted_proxies = Arc::clone(&settings.trusted_proxies);
-        let Common { admissions, upstreams, replays } = common.clone();
+        let Common { admissions, upstreams, replays, agents } = common.clone();
         let open = AtomicUsize::new(0);
-        Self { kind, way, metrics, max_connections, rounds, trusted_proxies, admissions, upstreams, replays, open }
+        Self {
+            kind,
+            way,
+            metrics,
+            max_connections,
+            rounds,
+            trusted_proxies,
+            agents,
+            admissions,
+            upstreams,
+            replays,
+            open,
+        }
     }
 
     /// Where connections may say where they go.

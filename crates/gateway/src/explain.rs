@@ -12,6 +12,7 @@ use model::{Blame, Cidr, DnsName, Snapshot};
 
 use crate::balance::Prospect;
 use crate::decision::{self, Selector};
+use crate::hub::AGENTS;
 use crate::insight::Insight;
 use crate::limits::Outlook;
 use crate::listen::DoorKind;
@@ -77,7 +78,7 @@ impl Insight {
         let snapshot = self.snapshot.load();
         let selector = question.wants.selector();
         let door = question.wants.door();
-        let (way, refusal) = match decision::find_route(&snapshot, &selector) {
+        let (way, refusal) = match decision::find_route(&snapshot, &selector, self.agents.as_ref()) {
             Ok(route) => {
                 let (way, refusal) = self.follow(route, &selector, question.from, now);
                 (Some(way), refusal)
@@ -126,6 +127,7 @@ impl Explanation {
             None => ("", ""),
         };
         match &self.verdict {
+            Verdict::Established if service == AGENTS => "it is carried to the agents' door".into(),
             Verdict::Established => format!("it is carried to {service} of Cluster {cluster}"),
             Verdict::Doubtful => {
                 format!("no address of {service} of Cluster {cluster} is known to answer; all are tried nevertheless")
@@ -198,6 +200,9 @@ fn rule(verdict: &Verdict, route: Option<&Route>, wants: &Wanted, snapshot: &Sna
 fn chosen_by(route: &Route, wants: &Wanted, snapshot: &Snapshot) -> String {
     let cluster = &route.cluster;
     let Wanted::ServerName(name) = wants else { return format!("clusterID of Cluster {cluster}") };
+    if &*route.service == AGENTS {
+        return "the name of the agents' door in its zone".into();
+    }
     let api_server = snapshot.cluster(cluster).and_then(|part| part.routes.first());
     if api_server.is_some_and(|(api_name, _)| api_name == name) {
         return format!("the API name of Cluster {cluster}");

@@ -40,7 +40,7 @@ impl Hub {
     pub fn new(cluster_id: ClusterId) -> Self {
         Self {
             cluster_id,
-            route: ArcSwap::from_pointee(route_to(Vec::new())),
+            route: ArcSwap::from_pointee(open_route("hub", Vec::new())),
             key: ArcSwapOption::empty(),
             random: SystemRandom::new(),
             trouble: Trouble::default(),
@@ -49,7 +49,7 @@ impl Hub {
 
     /// From now on; connections that are open stay where they are.
     pub fn set_addresses(&self, addresses: Vec<SocketAddr>) {
-        self.route.store(Arc::new(route_to(addresses)));
+        self.route.store(Arc::new(open_route("hub", addresses)));
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -97,12 +97,16 @@ impl Hub {
     }
 }
 
-fn route_to(upstreams: Vec<SocketAddr>) -> Route {
+/// What the agents' door is called where a cluster and its service are named.
+pub(crate) const AGENTS: &str = "fleetgate-agents-door";
+
+/// To something of ours, without conditions; `name` is a label.
+pub(crate) fn open_route(name: &str, upstreams: Vec<SocketAddr>) -> Route {
     let everybody = ["0.0.0.0/0", "::/0"].map(|range| range.parse().expect("this is a range"));
     Route {
-        cluster: "hub".parse().expect("this is a label"),
-        tenant: "hub".parse().expect("this is a name"),
-        service: "hub".into(),
+        cluster: name.parse().expect("this is a label"),
+        tenant: name.parse().expect("a label is a name"),
+        service: name.into(),
         upstreams,
         allowed_sources: everybody.into(),
         proof: Arc::default(),

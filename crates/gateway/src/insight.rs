@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use model::snapshot::Route;
 use model::{Cidr, Snapshot};
 
 use crate::balance::{Census, Upstreams};
@@ -19,6 +20,7 @@ pub struct Insight {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) replays: Replays,
     pub(crate) trusted_proxies: Arc<[Cidr]>,
+    pub(crate) agents: Option<Arc<Route>>,
     /// The doors that are served, each with those that have not said yet where they want to go.
     pub(crate) doors: Vec<(DoorKind, Arc<Openings>)>,
 }

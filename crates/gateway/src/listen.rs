@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::balance::Upstreams;
 use crate::doorway::{Common, Doorway, Way};
 use crate::health::{CheckSettings, Checks};
-use crate::hub::Hub;
+use crate::hub::{AGENTS, Hub, open_route};
 use crate::insight::Insight;
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
@@ -107,6 +107,8 @@ pub struct Settings {
     pub cut_disallowed: bool,
     /// Load balancers that must send a PROXY header of their own first, version 1 or 2, and are believed.
     pub trusted_proxies: Arc<[Cidr]>,
+    /// Where the agents' door is, which the names `agents.<domain>` of accepted zones lead to.
+    pub agents: Option<SocketAddr>,
     /// How many may take their time to say where they want to go; trusted proxies are exempt.
     pub openings: OpeningLimits,
     /// How control planes with several addresses are looked after.
@@ -125,6 +127,7 @@ impl Default for Settings {
             max_connections: MAX_CONNECTIONS,
             cut_disallowed: true,
             trusted_proxies: Arc::default(),
+            agents: None,
             openings: OpeningLimits::default(),
             checks: CheckSettings::default(),
             rounds: 1,
@@ -201,7 +204,7 @@ pub fn serve(
     metrics: &Metrics,
     settings: &Settings,
 ) -> io::Result<Serving> {
-    let common = common();
+    let common = common(settings);
     let checks = Checks::start(snapshot, &common.upstreams, settings.checks.clone())?;
     start(doors, &Way::Asked(Arc::clone(snapshot)), &common, Some(checks), metrics, settings)
 }
@@ -209,12 +212,13 @@ pub fn serve(
 /// Serves a node's door: what comes in goes to the hub.
 pub fn serve_node(door: Door, hub: &Arc<Hub>, metrics: &Metrics, settings: &Settings) -> io::Result<Serving> {
     // What the hub's doors are worth is seen from the connections to them: they answer nobody without a header.
-    start(vec![door], &Way::ToHub(Arc::clone(hub)), &common(), None, metrics, settings)
+    start(vec![door], &Way::ToHub(Arc::clone(hub)), &common(settings), None, metrics, settings)
 }
 
-fn common() -> Common {
+fn common(settings: &Settings) -> Common {
     let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
-    Common { admissions, upstreams, replays: Replays::default() }
+    let agents = settings.agents.map(|address| Arc::new(open_route(AGENTS, vec![address])));
+    Common { admissions, upstreams, replays: Replays::default(), agents }
 }
 
 fn start(
@@ -245,7 +249,7 @@ fn start(
             }
         })
         .collect();
-    let Common { admissions, upstreams, replays } = common.clone();
+    let Common { admissions, upstreams, replays, agents } = common.clone();
     let snapshot = match way {
         Way::Asked(snapshot) => Arc::clone(snapshot),
         // A node knows no fleet.
@@ -257,6 +261,7 @@ fn start(
         upstreams,
         replays,
         trusted_proxies: Arc::clone(&settings.trusted_proxies),
+        agents,
         doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
     });
     metrics.watch(&insight);

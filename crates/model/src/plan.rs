@@ -13,6 +13,8 @@ mod step;
 mod tests;
 mod zone;
 
+pub(crate) use zone::AGENTS_LABEL;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 

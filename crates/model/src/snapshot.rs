@@ -13,6 +13,7 @@ use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
+use crate::plan::AGENTS_LABEL;
 use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
@@ -73,6 +74,17 @@ impl Snapshot {
     /// Who owns what: for doors that are asked for something.
     pub fn ground(&self) -> &Ground {
         &self.ground
+    }
+
+    /// The agents' door in a zone.
+    pub fn agents_door(apex: &DnsName) -> Option<DnsName> {
+        apex.prepend(AGENTS_LABEL).ok()
+    }
+
+    /// Whether it is the name of the agents' door in an accepted zone.
+    pub fn is_agents_door(&self, name: &DnsName) -> bool {
+        let is_ours = name.labels().next() == Some(AGENTS_LABEL.as_bytes());
+        is_ours && name.parent().is_some_and(|apex| self.ground.has_zone(&apex))
     }
 
     /// What would become of a claim now, as far as can be told without taking it in: by itself, and beside what others

@@ -115,10 +115,11 @@ async fn decide(door: &Door, peer: &Peer, call: Call, query: Option<&str>, body:
 
 /// Whoever has the secret of a credential whose cluster is still the same.
 async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>, No> {
-    let from = source(peer.address.ip());
-    door.attempts.check(&from, Instant::now()).map_err(No::too_fast)?;
     let EnrollRequest { token, csr } = read(body, MAX_SMALL_BODY).await?;
-    let credential = match Token::parse(&token) {
+    let token = Token::parse(&token);
+    let from = (source(peer.address.ip()), token.as_ref().map_or("", |token| token.id).to_owned());
+    door.attempts.check(&from, Instant::now()).map_err(No::too_fast)?;
+    let credential = match token {
         Some(token) => door.home.credential(token.id).await?.filter(|credential| token.opens(credential)),
         None => None,
     };

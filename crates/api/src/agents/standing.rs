@@ -14,8 +14,6 @@ use super::credentials::to_hex;
 
 /// Octets of the key's digest that an object's name has: two keys of one cluster never meet by chance.
 const NAME_OCTETS: usize = 8;
-/// The first label of the door's name in every zone.
-const DOOR: &str = "agents";
 
 /// A cluster that is accepted, and whose tenant is.
 pub(super) struct Standing {
@@ -86,16 +84,6 @@ pub(super) fn object_name(cluster: &ClusterName, key: &str) -> ObjectName {
 pub(super) fn cluster_of(object: &ObjectName) -> Option<ClusterName> {
     let (cluster, digest) = object.as_str().split_once('.')?;
     if digest.len() == 2 * NAME_OCTETS { cluster.parse().ok() } else { None }
-}
-
-/// The door's name in a zone.
-pub(super) fn door_name(apex: &DnsName) -> Option<DnsName> {
-    apex.prepend(DOOR).ok()
-}
-
-/// Whether it is the door's name in a zone that we serve.
-pub(super) fn is_door_name(snapshot: &Snapshot, name: &DnsName) -> bool {
-    snapshot.zones().any(|zone| door_name(&zone.apex).as_ref() == Some(name))
 }
 
 #[cfg(test)]

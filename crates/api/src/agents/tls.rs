@@ -13,7 +13,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, We
 use rustls::sign::CertifiedKey;
 
 use super::authority::{AuthorityError, DOOR_RENEWAL, Signer};
-use super::{standing, unix_now};
+use super::unix_now;
 
 /// What the door signs and serves with; replaced whole when the authorities change.
 pub(super) struct Keys {
@@ -68,7 +68,7 @@ impl ResolvesServerCert for OwnCertificates {
         let snapshot = self.snapshot.load();
         let name = hello.server_name().and_then(|name| DnsName::parse(name).ok());
         let name = match name {
-            Some(name) if standing::is_door_name(&snapshot, &name) => Some(name.to_string()),
+            Some(name) if snapshot.is_agents_door(&name) => Some(name.to_string()),
             _ if snapshot.zone_count() == 0 => None,
             _ => return None,
         };

@@ -80,8 +80,11 @@ fn a_token_buys_a_certificate_and_a_revocation_counts_at_once() {
     let second = Shown { certificate: renewed.json()["certificate"].as_str().unwrap().to_owned(), key };
     let mut next = one.connect(Some(&second)).unwrap();
     assert_eq!(next.get("/v1/cluster").status, 200);
-    // A pod that lost its disk enrols again.
-    let mut third = one.agent();
+    // A pod that lost its disk enrols again; through the door that goes by server names, which knows this one too.
+    let by_name = Bootstrap { door: server.sni, ..one.clone() };
+    let mut third = by_name.agent();
+    let explained = String::from_utf8(server.explain(&[&one.server_name]).stdout).unwrap();
+    assert!(explained.contains("agents' door"), "{explained}");
 
     let other = issue(&fleet, &server, "c1", &[]);
     let mut untouched = other.agent();
@@ -140,7 +143,7 @@ fn claims_are_judged_one_by_one_and_served() {
     };
     let answer = agent.post("/v1/claims", &json!({ "set": [{ "key": "a", "endpoints": endpoints }] })).json();
     assert_eq!(published(&answer["verdicts"][0]["verdicts"]), expected, "{answer}");
-    for (number, code) in [(1, "NotYours"), (2, "NameReserved"), (3, "BadName"), (4, "TargetNotAllowed")] {
+    for (number, code) in [(1, "NotYours"), (2, "ControlPlaneName"), (3, "BadName"), (4, "TargetForbidden")] {
         let verdict = &answer["verdicts"][0]["verdicts"][number];
         assert_eq!(verdict["code"], code, "{verdict}");
         assert!(!verdict["reason"].as_str().unwrap().contains("rival"), "{verdict}");

@@ -21,7 +21,7 @@ const REFRESH: u32 = 3600;
 const RETRY: u32 = 600;
 const EXPIRE: u32 = 86_400;
 /// Where the agents' door is found by server name.
-const AGENTS_LABEL: &str = "agents";
+pub(crate) const AGENTS_LABEL: &str = "agents";
 
 /// The accepted zones, by apex, and the names that they keep to themselves.
 #[derive(Debug, Default)]

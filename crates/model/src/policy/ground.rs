@@ -124,6 +124,10 @@ impl Ground {
         found
     }
 
+    pub(crate) fn has_zone(&self, apex: &DnsName) -> bool {
+        self.zones.contains_key(apex)
+    }
+
     /// The zone that answers for a name: the deepest one that it lies in.
     pub(crate) fn zone_of(&self, name: &DnsName) -> Option<&Arc<ZoneGround>> {
         upwards(name).find_map(|place| self.zones.get(&place))
