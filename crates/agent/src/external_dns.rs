@@ -9,11 +9,11 @@ mod changes;
 mod metrics;
 mod wire;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -43,6 +43,11 @@ const MEDIA_TYPE: &str = "application/external.dns.webhook+json;version=1";
 const MAX_BODY: usize = 32 << 20;
 /// ExternalDNS gives up after 15 s, and ends for that: an error that it hears of is better.
 const WITHIN: Duration = Duration::from_secs(12);
+/// A quota shows only once a record is there: one that was refused then is not created and deleted in turns, but tried again
+/// after this.
+const HOLD: Duration = Duration::from_mins(10);
+/// Of how many that is remembered; some MiB.
+const MOST_HELD: usize = 10_000;
 /// A filter without any suffix lets everything through. This one lets nothing through (RFC 6761).
 const NOTHING: &str = "nothing.invalid";
 
@@ -63,6 +68,27 @@ struct Told {
     wished: Vec<Refused>,
     sent: Vec<Refused>,
     logged: BTreeSet<(String, String)>,
+    /// What was sent and then refused, by its text, and until when it is not sent again.
+    held: BTreeMap<String, (PartVerdict, Instant)>,
+}
+
+impl Told {
+    fn hold(&mut self, endpoint: &EndpointSpec, verdict: &PartVerdict, now: Instant) {
+        if self.held.len() >= MOST_HELD {
+            self.held.retain(|_, (_, until)| now < *until);
+        }
+        if self.held.len() < MOST_HELD {
+            self.held.insert(text(endpoint), (verdict.clone(), now + HOLD));
+        }
+    }
+
+    fn held(&self, endpoint: &EndpointSpec, now: Instant) -> Option<PartVerdict> {
+        self.held.get(&text(endpoint)).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict.clone())
+    }
+}
+
+fn text(endpoint: &EndpointSpec) -> String {
+    serde_json::to_string(&changes::claimed(endpoint)).unwrap_or_default()
 }
 
 /// A bound listener for ExternalDNS.
@@ -146,22 +172,10 @@ impl Provider {
         let _turn = self.turn.lock().await;
         let wished = wire::endpoints(&read(request).await?).map_err(Failure::Malformed)?;
         let kept = Kept::of(self.link.claims().await?);
-        let mut verdicts: Vec<Option<PartVerdict>> = Vec::with_capacity(wished.len());
-        let mut asked = Vec::new();
-        for endpoint in &wished {
-            verdicts.push(match kept.judged(endpoint) {
-                // It is there: what became of it says more than what might.
-                Judged::Refused(verdict) => Some(verdict.clone()),
-                Judged::Kept => None,
-                Judged::Unknown => {
-                    asked.push(changes::claimed(endpoint));
-                    None
-                }
-            });
-        }
+        let (mut verdicts, asked) = self.known(&wished, &kept);
         let mut judged = self.link.judge(&asked).await?.into_iter();
         for (endpoint, verdict) in wished.iter().zip(&mut verdicts) {
-            if matches!(kept.judged(endpoint), Judged::Unknown) {
+            if verdict.is_none() && kept.judged(endpoint) == Judged::Unknown {
                 *verdict = judged.next().filter(|verdict| !verdict.published);
             }
         }
@@ -170,6 +184,32 @@ impl Provider {
         self.tell(refused.collect(), Some(Vec::new()));
         let good: Vec<_> = wished.into_iter().zip(verdicts).filter(|(_, verdict)| verdict.is_none()).collect();
         Ok(answer(&good.into_iter().map(|(endpoint, _)| endpoint).collect::<Vec<_>>()))
+    }
+
+    /// What is known already to be refused, and what the hub is to be asked about.
+    fn known(&self, wished: &[EndpointSpec], kept: &Kept) -> (Vec<Option<PartVerdict>>, Vec<EndpointSpec>) {
+        let mut verdicts: Vec<Option<PartVerdict>> = Vec::with_capacity(wished.len());
+        let mut asked = Vec::new();
+        let now = Instant::now();
+        let mut told = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        for endpoint in wished {
+            verdicts.push(match kept.judged(endpoint) {
+                // It is there: what became of it says more than what might.
+                Judged::Refused(verdict) => {
+                    told.hold(endpoint, verdict, now);
+                    Some(verdict.clone())
+                }
+                Judged::Kept => None,
+                Judged::Unknown => {
+                    let held = told.held(endpoint, now);
+                    if held.is_none() {
+                        asked.push(changes::claimed(endpoint));
+                    }
+                    held
+                }
+            });
+        }
+        (verdicts, asked)
     }
 
     /// Every good record is kept, whatever else is asked for.
