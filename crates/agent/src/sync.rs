@@ -1,5 +1,4 @@
-//! * Record sync: the `DNSEndpoint`s of a tenant's cluster become claims at the hub, and the hub's verdicts are written
-//! beside them.
+//! * Record sync: a tenant's `DNSEndpoint`s become claims at the hub, and the hub's verdicts are written beside them.
 //!
 //! One loop: hear what there is to hear, send the hub the difference ([`book`]), say what became of it. Whatever fails is tried
 //! again after a pause, and nothing is concluded from it. Nothing is kept on disk: what the hub has, it lists.
@@ -138,7 +137,7 @@ impl Sync {
             }
             News::Verdicts(_, Followed::Absent) => tracing::info!("verdicts are told by Events: {INSTALL}"),
             News::Verdicts(_, Followed::Away(reason)) => {
-                tracing::warn!(reason, "the cluster's Verdicts cannot be read")
+                tracing::warn!(reason, "the cluster's Verdicts cannot be read");
             }
             _ => {}
         }
@@ -193,8 +192,8 @@ impl Sync {
             );
         }
         self.metrics.doubted.set(i64::try_from(doubted).unwrap_or(i64::MAX));
-        let (set, delete) = book.changes(now);
-        let mut waiting = batches(set, delete);
+        let (wanted, gone) = book.changes(now);
+        let mut waiting = batches(wanted, gone);
         waiting.reverse();
         while let Some(changes) = waiting.pop() {
             match self.link.change(&changes).await {

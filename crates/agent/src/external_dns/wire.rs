@@ -50,11 +50,11 @@ pub(super) struct Changes {
 
 /// What `/adjustendpoints` is asked about; `null` where there are none.
 pub(super) fn endpoints(body: &[u8]) -> Result<Vec<EndpointSpec>, String> {
-    let endpoints: Option<Vec<Option<Endpoint>>> = serde_json::from_slice(body).map_err(fault)?;
+    let endpoints: Option<Vec<Option<Endpoint>>> = serde_json::from_slice(body).map_err(|error| fault(&error))?;
     Ok(endpoints.into_iter().flatten().flatten().map(Endpoint::without_specifics).collect())
 }
 
-fn fault(error: serde_json::Error) -> String {
+fn fault(error: &serde_json::Error) -> String {
     plain(&error.to_string())
 }
 
@@ -64,7 +64,7 @@ impl Changes {
         if body.trim_ascii_start().first() != Some(&b'{') {
             return Err("changes are a JSON object".into());
         }
-        serde_json::from_slice(body).map_err(fault)
+        serde_json::from_slice(body).map_err(|error| fault(&error))
     }
 
     /// What goes, and what comes or stays with other content.

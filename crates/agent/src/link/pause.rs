@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_the_hub_asks_for_is_waited_for() {
-        let asked = Duration::from_secs(60);
+        let asked = Duration::from_mins(1);
         let error = LinkError::Busy { code: String::new(), reason: String::new(), retry_after: Some(asked) };
         assert!(Pause::default().after(&error) >= asked);
         assert!(Pause::default().after(&LinkError::Away(String::new())) <= FIRST);

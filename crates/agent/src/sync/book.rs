@@ -114,7 +114,9 @@ impl Book {
                 };
                 let scope = &self.scopes[number];
                 self.sources.retain(|place, _| !scope.has(&place.namespace));
-                sources.into_iter().for_each(|source| self.put(source));
+                for source in sources {
+                    self.put(source);
+                }
             }
             Followed::Changed(source) => self.put(source),
             Followed::Gone(place) => {
@@ -270,7 +272,9 @@ impl Book {
             self.rejected.remove(key);
         }
         self.forget_gone();
-        answer.verdicts.into_iter().for_each(|verdict| self.judge(verdict));
+        for verdict in answer.verdicts {
+            self.judge(verdict);
+        }
     }
 
     /// Of what the hub has nothing, nothing needs to be known.

@@ -101,6 +101,10 @@ fn external_dns_publishes_through_the_hub_whoever_is_restarted() {
     assert_eq!(hub.resolve("more.c1.fleet.example", "A"), ["203.0.113.4"]);
     let (_, metrics) = agent.get("health", "/metrics");
     assert!(metrics.contains("fleetgate_agent_external_dns_answers_total{call=\"apply\",outcome=\"ok\"}"), "{metrics}");
+    let documented = include_str!("../../../../docs/metrics.md");
+    for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(documented.contains(&format!("| `{name}` |")), "docs/metrics.md does not list {name}");
+    }
     agent.terminate();
 }
 

@@ -128,6 +128,11 @@ impl Hub {
         }
     }
 
+    /// What it has logged since it was last started.
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
+
     pub(crate) fn state_folder(&self) -> PathBuf {
         self.root.path().join("state")
     }

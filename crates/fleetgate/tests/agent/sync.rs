@@ -1,5 +1,8 @@
 //! A tenant's `DNSEndpoint`s through the hub, with kill -9 of either side at every step, and the verdicts beside them.
 
+use std::fs;
+
+use serde_json::{Value, json};
 use testbed::ApiServer;
 
 use crate::fixture::{Agent, Hub, NODE, dns_endpoint, eventually, install, tenant};
@@ -129,5 +132,57 @@ fn a_revoked_agent_says_so_and_goes_on_with_a_new_bootstrap_file() {
     assert_eq!(hub.issue(), bootstrap);
     hub.wait_for(WEB, &["203.0.113.2"]);
     wait_for_verdict(&tenant, "wishes", "1", "1");
+    agent.terminate();
+}
+
+/// A certificate lasts for an hour: here its file is made older than it is.
+#[test]
+fn a_certificate_is_renewed_before_it_is_over_and_bought_anew_when_it_is_lost() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    let hub = Hub::start();
+    let tenant = tenant(&kubernetes);
+    let bootstrap = hub.issue();
+    let kubeconfig = tenant.kubeconfig_path().to_str().unwrap();
+    let mut agent = Agent::start(&hub, &bootstrap, &["sync", "--kubeconfig", kubeconfig, "--health", "127.0.0.1:0"]);
+    agent.wait_until_ready();
+    let file = hub.state_folder().join("sync.json");
+    let read = || serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap();
+    let enrolments = || hub.log().matches("an agent has enrolled").count();
+    assert_eq!(enrolments(), 1);
+
+    for (spoil, bought) in [
+        // More than two thirds of its time are over.
+        (Box::new(|kept: &mut Value| kept["received"] = json!(1)) as Box<dyn Fn(&mut Value)>, 0),
+        (Box::new(|kept: &mut Value| kept["expires"] = json!(2)), 1),
+        (Box::new(|kept: &mut Value| *kept = json!("nothing that could be read")), 1),
+        // One of another hub's, which this one does not let in.
+        (
+            Box::new(|kept: &mut Value| {
+                let key = rcgen::KeyPair::generate().unwrap();
+                let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
+                (kept["key"], kept["certificate"]) = (key.serialize_pem().into(), certificate.pem().into());
+            }),
+            1,
+        ),
+    ] {
+        agent.kill();
+        let before = enrolments();
+        let mut kept = read();
+        let certificate = kept["certificate"].clone();
+        spoil(&mut kept);
+        fs::write(&file, kept.to_string()).unwrap();
+        agent.start_again();
+        agent.wait_until_ready();
+        eventually("another certificate", || {
+            let now = serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap();
+            (now["certificate"].is_string() && now["certificate"] != certificate && now != kept).then_some(())
+        });
+        assert_eq!(enrolments() - before, bought, "{}", agent.process.log_tail());
+    }
+    let documented = include_str!("../../../../docs/metrics.md");
+    let (_, metrics) = agent.get("health", "/metrics");
+    for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(documented.contains(&format!("| `{name}` |")), "docs/metrics.md does not list {name}");
+    }
     agent.terminate();
 }

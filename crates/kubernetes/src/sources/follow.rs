@@ -82,9 +82,10 @@ async fn tell_all<T>(
         if news.send(tell(told)).await.is_err() {
             return;
         }
-        match wait {
-            Some(wait) => tokio::time::sleep(wait).await,
-            None => (pause, rejected) = (FIRST_PAUSE, 0),
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait).await;
+        } else {
+            (pause, rejected) = (FIRST_PAUSE, 0);
         }
     }
 }

@@ -37,14 +37,17 @@ fn endpoints(list: &Value) -> Result<Vec<EndpointSpec>, String> {
         let at = |field: &str| format!("spec.endpoints[{number}].{field}");
         let specific = |(place, value): (usize, &Value)| {
             let at = |field: &str| at(&format!("providerSpecific[{place}].{field}"));
-            Ok(ProviderSpecific { name: text(&value["name"], at("name"))?, value: text(&value["value"], at("value"))? })
+            Ok(ProviderSpecific {
+                name: text(&value["name"], &at("name"))?,
+                value: text(&value["value"], &at("value"))?,
+            })
         };
         let given = items(&value["providerSpecific"], &at("providerSpecific"))?;
         Ok(EndpointSpec {
-            dns_name: text(&value["dnsName"], at("dnsName"))?,
+            dns_name: text(&value["dnsName"], &at("dnsName"))?,
             targets: texts(&value["targets"], &at("targets"))?,
-            record_type: text(&value["recordType"], at("recordType"))?,
-            set_identifier: text(&value["setIdentifier"], at("setIdentifier"))?,
+            record_type: text(&value["recordType"], &at("recordType"))?,
+            set_identifier: text(&value["setIdentifier"], &at("setIdentifier"))?,
             record_ttl: match &value["recordTTL"] {
                 Value::Null => 0,
                 ttl => ttl.as_i64().ok_or_else(|| format!("{} is no whole number", at("recordTTL")))?,
@@ -64,7 +67,7 @@ fn items<'a>(value: &'a Value, at: &str) -> Result<&'a [Value], String> {
     }
 }
 
-fn text(value: &Value, at: String) -> Result<String, String> {
+fn text(value: &Value, at: &str) -> Result<String, String> {
     match value {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
@@ -73,7 +76,7 @@ fn text(value: &Value, at: String) -> Result<String, String> {
 }
 
 fn texts(value: &Value, at: &str) -> Result<Vec<String>, String> {
-    items(value, at)?.iter().map(|item| text(item, format!("an item of {at}"))).collect()
+    items(value, at)?.iter().map(|item| text(item, &format!("an item of {at}"))).collect()
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn one_change_rewrites_one_key() {
     assert_eq!((applied.set.len(), applied.delete.len()), (1, 0));
     assert_eq!(applied.set[0].endpoints, [other.clone(), text.clone()]);
     send(&mut keys, changes(&[], &[(web.clone(), other.clone())], &[]));
-    let applied = Kept::of(list(&keys)).apply(changes(&[], &[], &[api.clone()]));
+    let applied = Kept::of(list(&keys)).apply(changes(&[], &[], std::slice::from_ref(&api)));
     assert_eq!((applied.set.len(), applied.delete), (0, vec![key(&api)]));
     let again = Kept::of(list(&keys)).apply(changes(&[], &[(web, other)], &[]));
     assert_eq!(again, Applied::default(), "what is there already is no change");

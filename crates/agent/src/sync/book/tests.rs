@@ -85,7 +85,7 @@ fn nothing_is_deleted_for_a_list_that_failed_or_is_suddenly_empty() {
     let web = source("shop", "web", 1);
     let key = vec!["sync/shop/web".to_owned()];
     let mut book = Book::new(&[None]);
-    book.load(hub(&[web.clone()]));
+    book.load(hub(std::slice::from_ref(&web)));
     book.hear(News::Sources(0, Followed::Away("no".into())), now);
     book.hear(News::Sources(0, Followed::Absent), now);
     assert_eq!(changes(&book, now + DOUBT * 2), (vec![], vec![]), "it was never listed");
