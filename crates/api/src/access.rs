@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State as Shared};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -57,7 +57,7 @@ impl AdminCredential {
     }
 
     fn is_shown(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         shown.is_some_and(|shown| is_same(shown, self.bearer().as_bytes()))
     }
 }

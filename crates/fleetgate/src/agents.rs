@@ -31,6 +31,10 @@ impl Home for HubHome {
         Box::pin(async move { self.0.credential(id).await.map_err(away) })
     }
 
+    fn confirm<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>> {
+        Box::pin(async move { self.0.confirm(id).await.map_err(away) })
+    }
+
     fn credentials(&self) -> Answer<'_, Vec<Credential>> {
         Box::pin(async { self.0.credentials().map_err(away) })
     }

@@ -2,6 +2,8 @@
 //!
 //! One thread owns the home and the planner; everybody else reads what it publishes.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -10,12 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use api::FolderState;
 use arc_swap::ArcSwap;
+use model::address::Allocation;
 use model::serial::SerialFloor;
 use model::{ClusterName, DnsName, FactChange, KeptSet, Planned, Planner, Snapshot, Timestamp};
 use store::Memory;
 
 use crate::home::{Home, Opened, Stopper, Update};
 use crate::telemetry::ControlMetrics;
+
+/// Until what could not be written to the database is tried again.
+const NEXT_ATTEMPT: Duration = Duration::from_secs(1);
 
 /// What the control side publishes: each a value that is replaced whole, and that nobody waits for.
 #[derive(Clone, Default)]
@@ -33,6 +39,8 @@ pub(crate) struct Control {
     wake: Option<Timestamp>,
     /// Why the hub cannot be read, as it was last told.
     away: Option<String>,
+    /// What of addresses could not be written down yet.
+    unwritten: BTreeMap<IpAddr, Option<Allocation>>,
 }
 
 /// The control thread, from outside.
@@ -62,7 +70,7 @@ pub(crate) struct Paused {
 impl Control {
     /// Publishes what the home holds at the start.
     pub(crate) fn start(
-        Opened { home, first, .. }: Opened,
+        Opened { home, mut first, .. }: Opened,
         published: Published,
         state: Arc<api::State>,
         metrics: ControlMetrics,
@@ -74,7 +82,9 @@ impl Control {
         };
         let mut planner = Planner::resume(serials);
         planner.recall(kept);
-        let mut control = Self { home, planner, published, state, metrics, wake: None, away: None };
+        recall_addresses(&home, &planner, &mut first)?;
+        let unwritten = BTreeMap::new();
+        let mut control = Self { home, planner, published, state, metrics, wake: None, away: None, unwritten };
         control.take(first);
         Ok(control)
     }
@@ -105,17 +115,21 @@ impl Control {
 
     /// Closes the home and waits for the way back.
     fn pause(self, pause: &Pause) -> Option<Self> {
-        let Self { home, planner, published, state, metrics, wake, away } = self;
+        let Self { home, planner, published, state, metrics, wake, away, unwritten } = self;
         drop(home);
         state.database.store(None);
         // Who is gone meanwhile sends no way back either.
         let _ = pause.closed.send(());
         let reopen = pause.back.recv().ok()?;
-        let Opened { home, database, first } = reopen()
+        let reopened = reopen().and_then(|mut opened| {
+            recall_addresses(&opened.home, &planner, &mut opened.first)?;
+            Ok(opened)
+        });
+        let Opened { home, database, first } = reopened
             .inspect_err(|error| tracing::error!("the folder is not read any more: {error:#}; restart this process"))
             .ok()?;
         state.database.store(Some(database));
-        let mut control = Self { home, planner, published, state, metrics, wake, away };
+        let mut control = Self { home, planner, published, state, metrics, wake, away, unwritten };
         control.take(first);
         Some(control)
     }
@@ -194,16 +208,37 @@ impl Control {
             self.published.snapshot.store(Arc::clone(&planned.snapshot));
         }
         self.publish_names(&planned);
-        if !changed {
+        if changed {
+            self.state.verdicts.publish(&planned.snapshot, &planned.changes.statuses);
+            let took = begun.elapsed();
+            self.metrics.planned(took);
+            self.report(&before, &planned, count, took);
+            if let Home::Hub(hub) = &self.home {
+                hub.write_back(&planned.changes);
+            }
+        }
+        self.allocate(planned.addresses);
+    }
+
+    /// Writes down who has which address, and plans with that: nobody has one before it is on disk. On a hub the leader
+    /// does so.
+    fn allocate(&mut self, wanted: Vec<(IpAddr, Option<Allocation>)>) {
+        let Home::Folder { database, .. } = &self.home else { return };
+        self.unwritten.extend(wanted);
+        if self.unwritten.is_empty() {
             return;
         }
-        self.state.verdicts.publish(&planned.snapshot, &planned.changes.statuses);
-        let took = begun.elapsed();
-        self.metrics.planned(took);
-        self.report(&before, &planned, count, took);
-        if let Home::Hub(hub) = &self.home {
-            hub.write_back(&planned.changes);
+        let written: Vec<_> = self.unwritten.clone().into_iter().collect();
+        if let Err(error) = database.allocate(&written) {
+            self.metrics.unsaved.inc();
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "addresses cannot be written down, and are not given; it is tried again");
+            let again = now().saturating_add(NEXT_ATTEMPT);
+            self.wake = Some(self.wake.map_or(again, |wake| wake.min(again)));
+            return;
         }
+        self.unwritten.clear();
+        self.plan(written.into_iter().map(|(address, allocation)| FactChange::Address(address, allocation)).collect());
     }
 
     /// In a folder at once; on a hub once they have their number.
@@ -290,6 +325,19 @@ impl Paused {
         // A thread that is gone has said why.
         let _ = self.back.send(reopen);
     }
+}
+
+/// Has the first facts of a folder begin with who has which address; planned later, they would come too late for claims.
+fn recall_addresses(home: &Home, planner: &Planner, first: &mut Update) -> anyhow::Result<()> {
+    let (Home::Folder { database, .. }, Update::Folder(update)) = (home, first) else { return Ok(()) };
+    let known: BTreeMap<IpAddr, Allocation> = database.allocations()?.into_iter().collect();
+    let snapshot = planner.snapshot();
+    let gone = snapshot.addresses().map(|(address, _)| address).filter(|address| !known.contains_key(address));
+    let gone: Vec<_> = gone.map(|address| FactChange::Address(address, None)).collect();
+    let known = known.into_iter().map(|(address, allocation)| FactChange::Address(address, Some(allocation)));
+    let facts = if update.recalled.is_empty() { &mut update.facts } else { &mut update.recalled };
+    facts.splice(0..0, gone.into_iter().chain(known));
+    Ok(())
 }
 
 fn lock(stop: &Mutex<Stopper>) -> MutexGuard<'_, Stopper> {

@@ -140,7 +140,7 @@ impl Server {
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
-        let agents_metrics = agents.is_some().then(|| api::agents::Metrics::register(&mut registry));
+        let agents_metrics = api::agents::Metrics::register(&mut registry);
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
@@ -172,9 +172,7 @@ impl Server {
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
         let control = control.spawn()?;
         let stop_agents = CancellationToken::new();
-        let agents = agents
-            .zip(agents_metrics)
-            .map(|(listener, metrics)| serve_agents(listener, hub, &state, metrics, stop_agents.clone()));
+        let agents = agents.map(|listener| serve_agents(listener, hub, &state, agents_metrics, stop_agents.clone()));
         let agents = agents.transpose()?;
 
         let leading = leading.map(Leading::start);

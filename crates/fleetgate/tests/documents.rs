@@ -104,7 +104,7 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"));
     command.args(["serve", "--log-format", "json", "--fleet"]).arg(folder.path());
-    for door in ["--dns", "--apiserver", "--sni", "--admin"] {
+    for door in ["--dns", "--apiserver", "--sni", "--agents", "--admin"] {
         command.args([door, "127.0.0.1:0"]);
     }
     let mut server = Process::start(&command).unwrap();

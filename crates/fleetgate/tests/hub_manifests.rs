@@ -177,7 +177,7 @@ fn kubectl_shows_what_matters() {
         ("zones.fleetgate.dev", "NAME DOMAIN SERIAL ACCEPTED AGE"),
         ("tenants.fleetgate.dev", "NAME NAMESPACE ACCEPTED AGE"),
         ("clusters.fleetgate.dev", "NAME TENANT API READY-NODES STATE AGE"),
-        ("addresspools.fleetgate.dev", "NAME CIDRS ACCEPTED AGE"),
+        ("addresspools.fleetgate.dev", "NAME CIDRS GIVEN RESTING ACCEPTED AGE"),
         ("addressclaims.fleetgate.dev", "NAME POOL ADDRESS ACCEPTED AGE"),
         ("federationpolicies.fleetgate.dev", "NAME ENTRY MODE ACCEPTED AGE"),
     ] {

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::ByteString;
@@ -43,6 +43,9 @@ const MANAGER: &str = "fleetgate-agents";
 const WITHIN: Duration = Duration::from_secs(5);
 /// Of one request of an agent: enough to keep the hub busy, few enough for its fair queues.
 const AT_ONCE: usize = 16;
+/// Ids that the watch does not show are those of tokens that were issued a moment ago, or made up.
+const LOOKS: u32 = 100;
+const LOOKS_TIME: Duration = Duration::from_secs(10);
 /// Objects in one page of a list; an object may have 1.5 MiB.
 const PAGE: u32 = 100;
 
@@ -66,11 +69,14 @@ pub struct Agents {
     namespace: String,
     /// By id, as the watch shows them; none until they have been listed.
     credentials: RwLock<Option<BTreeMap<String, Credential>>>,
+    /// How many times the hub may still be asked for one that the watch does not show, and since when.
+    looks: Mutex<(u32, Instant)>,
 }
 
 impl Agents {
     pub fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace, credentials: RwLock::new(None) }
+        let looks = Mutex::new((LOOKS, Instant::now()));
+        Self { client, namespace, credentials: RwLock::new(None), looks }
     }
 
     /// Follows the credentials, so that one that is revoked anywhere counts no more here.
@@ -137,11 +143,26 @@ impl Agents {
 
     /// As the watch shows it. One that it does not show may be too new for it.
     pub async fn credential(&self, id: &str) -> Result<Option<Credential>, AgentsError> {
-        if let Some(credential) = self.known(id)? {
-            return Ok(Some(credential));
+        match self.known(id)? {
+            None if self.may_look() => self.confirm(id).await,
+            known => Ok(known),
         }
+    }
+
+    /// As the hub has it now.
+    pub async fn confirm(&self, id: &str) -> Result<Option<Credential>, AgentsError> {
         let secret = within(self.secrets().get_opt(&format!("{CREDENTIAL}{id}"))).await?;
         Ok(secret.as_ref().and_then(read_credential).map(|(_, credential)| credential))
+    }
+
+    /// Anybody can make up ids: the hub is not asked for each.
+    fn may_look(&self) -> bool {
+        let (left, since) = &mut *self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.elapsed() >= LOOKS_TIME {
+            (*left, *since) = (LOOKS, Instant::now());
+        }
+        *left = left.saturating_sub(1);
+        *left > 0
     }
 
     fn known(&self, id: &str) -> Result<Option<Credential>, AgentsError> {

@@ -6,6 +6,7 @@
 //! order says nothing.
 
 mod actual;
+mod address;
 mod back_off;
 mod dirty;
 mod events;
@@ -74,6 +75,7 @@ pub async fn run(client: Client, sides: Sides, term: Term, settings: Settings, m
     // Nobody has looked at anything since we lead.
     sides.hub.take_news();
     sides.dirty.mark_all(sides.hub.everything());
+    sides.dirty.mark_all(sides.plan.load().addresses().map(|(address, _)| address::object(address)));
     let (events, telling) = Events::start(client.clone(), term.clone(), settings.identity, metrics.clone());
     let pen = Pen { client, term, hub: Arc::clone(&sides.hub), metrics: metrics.clone() };
     let mut leader = Leader { pen, sides, back_off: BackOff::default(), events };
@@ -223,9 +225,7 @@ impl Pen {
         match outcome {
             Ok(written) => Ok(self.take_note(write, &written)),
             // Somebody was faster.
-            Err(Failure::NotFound(_)) if matches!(write, Write::Withdraw { .. } | Write::DropVerdict { .. }) => {
-                Ok(self.take_note(write, &Value::Null))
-            }
+            Err(Failure::NotFound(_)) if write.is_removal() => Ok(self.take_note(write, &Value::Null)),
             Err(failure) => Err(failure),
         }
     }
@@ -244,6 +244,8 @@ impl Pen {
             Write::Judge { .. } => _ = hub.see_verdict(&meta, &written["spec"]),
             Write::Withdraw { cluster, .. } => hub.write().forget_published(cluster),
             Write::DropVerdict { place, .. } => hub.write().forget_verdict(place),
+            Write::Allocate { .. } | Write::Reallocate { .. } => _ = hub.see_address(&meta, &written["spec"]),
+            Write::Free { name, .. } => hub.write().forget_address(name),
         }
         Vec::new()
     }

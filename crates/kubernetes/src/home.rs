@@ -187,6 +187,7 @@ impl Home {
         let Some(Writing { actual, dirty }) = &self.writing else { return };
         let touched = match key.resource {
             Resource::Verdict => actual.see_verdict(meta, spec),
+            Resource::Address => actual.see_address(meta, spec),
             Resource::DnsEndpoint if key.is_ours() => actual.see_published(meta, spec),
             _ => key.object().and_then(|object| {
                 let status = OwnStatus::read(object.kind, status);
@@ -202,6 +203,7 @@ impl Home {
             || ObjectMeta { name: Some(key.name.clone()), namespace: key.namespace.clone(), ..ObjectMeta::default() };
         let touched = match key.resource {
             Resource::Verdict => actual.gone_verdict(&meta()),
+            Resource::Address => actual.gone_address(&meta()),
             Resource::DnsEndpoint if key.is_ours() => actual.gone_published(&meta()),
             _ => key.object().and_then(|object| actual.gone(&object)),
         };

@@ -223,7 +223,7 @@ impl Index {
         let mut named = BTreeSet::new();
         let manifest = manifest::hub::read(object.kind, value.clone(), &mut |source| self.find(&source, &mut named));
         let (since, generation) = (since(&value), value["metadata"]["generation"].as_i64());
-        let mut number = None;
+        let mut numbers = Vec::new();
         match manifest {
             Err(reason) => {
                 let refusal = Refusal::Malformed { reason };
@@ -237,7 +237,8 @@ impl Index {
                             zone.gateway = self.front_door(&service);
                             named.insert(service);
                         }
-                        number = manifest::hub::number(&value);
+                        let number = manifest::hub::number(&value);
+                        numbers.extend(number.map(|number| FactChange::Number(object.name.clone(), Some(number))));
                     }
                     Value::Cluster(cluster) => {
                         if let Upstream::Service { namespace, name, port } = &cluster.api_server {
@@ -250,12 +251,20 @@ impl Index {
                             news.wishes.push(self.wish(&cluster.name, &value, &mut named));
                         }
                     }
-                    Value::Tenant(_) | Value::Records(_) | Value::Other => {}
+                    Value::AddressPool(_) => {
+                        let of_zones = manifest::hub::reverse_numbers(&value).into_iter();
+                        numbers.extend(of_zones.map(|(apex, number)| FactChange::ReverseNumber(apex, number)));
+                    }
+                    Value::Tenant(_)
+                    | Value::Records(_)
+                    | Value::AddressClaim(_)
+                    | Value::Address(..)
+                    | Value::Other => {}
                 }
                 news.facts.push(manifest.into_fact(since, generation));
             }
         }
-        news.facts.extend(number.map(|number| FactChange::Number(object.name.clone(), Some(number))));
+        news.facts.append(&mut numbers);
         self.remember_names(key, named);
     }
 

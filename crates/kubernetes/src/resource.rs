@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::core::{ApiResource, GroupVersionKind};
-use manifest::address::{AddressClaim, AddressPool};
+use manifest::address::{Address, AddressClaim, AddressPool};
 use manifest::cluster::Cluster;
 use manifest::federation::FederationPolicy;
 use manifest::tenant::Tenant;
@@ -20,6 +20,7 @@ pub enum Resource {
     Cluster,
     AddressPool,
     AddressClaim,
+    Address,
     FederationPolicy,
     DnsEndpoint,
     Ingress,
@@ -53,12 +54,13 @@ pub(crate) struct Watched {
 }
 
 impl Resource {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Zone,
         Self::Tenant,
         Self::Cluster,
         Self::AddressPool,
         Self::AddressClaim,
+        Self::Address,
         Self::FederationPolicy,
         Self::DnsEndpoint,
         Self::Ingress,
@@ -86,6 +88,7 @@ impl Resource {
             Self::Cluster => ApiResource::erase::<Cluster>(&()),
             Self::AddressPool => ApiResource::erase::<AddressPool>(&()),
             Self::AddressClaim => ApiResource::erase::<AddressClaim>(&()),
+            Self::Address => ApiResource::erase::<Address>(&()),
             Self::FederationPolicy => ApiResource::erase::<FederationPolicy>(&()),
             Self::DnsEndpoint => {
                 let kind = GroupVersionKind::gvk("externaldns.k8s.io", "v1alpha1", "DNSEndpoint");
@@ -114,6 +117,7 @@ impl Resource {
             Self::Cluster => Ok(Kind::Cluster),
             Self::AddressPool => Ok(Kind::AddressPool),
             Self::AddressClaim => Ok(Kind::AddressClaim),
+            Self::Address => Ok(Kind::Address),
             Self::FederationPolicy => Ok(Kind::FederationPolicy),
             Self::DnsEndpoint => Ok(Kind::DnsEndpoint),
             Self::Ingress => Ok(Kind::Ingress),

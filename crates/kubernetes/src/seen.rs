@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::{DynamicObject, ObjectMeta};
+use manifest::labels::RELEASED;
 use manifest::status::ClusterStatus;
 use model::{ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -133,6 +134,11 @@ impl Seen {
             let spec = data.get_mut("spec").map(Value::take).unwrap_or_default();
             return Some(Self { key, text: String::new(), meta: metadata, spec, status });
         }
+        // What we wrote, and what is planned depends on all the same.
+        let spec = match resource {
+            Resource::Address => data.get("spec").cloned().unwrap_or_default(),
+            _ => Value::Null,
+        };
         let text = match resource {
             Resource::Service => serde_json::to_string(&slim_service(&status, data)?),
             Resource::EndpointSlice => {
@@ -163,7 +169,7 @@ impl Seen {
             }
         };
         let text = text.expect("JSON values and texts have a JSON form");
-        Some(Self { key, text, meta: metadata, spec: Value::Null, status })
+        Some(Self { key, text, meta: metadata, spec, status })
     }
 }
 
@@ -180,6 +186,10 @@ fn slim_metadata(metadata: &ObjectMeta) -> Value {
     if let Some(labels) = metadata.labels.as_ref().filter(|labels| !labels.is_empty()) {
         kept["labels"] = json!(labels);
     }
+    // Of annotations, which others fill with whole objects, nothing but our own word.
+    if let Some(released) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(RELEASED)) {
+        kept["annotations"] = json!({ RELEASED: released });
+    }
     kept
 }
 
@@ -188,6 +198,7 @@ fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let fields: &[&str] = match resource {
         Resource::Zone => &["serial", "digest"],
         Resource::Cluster => &["nodes", "kept"],
+        Resource::AddressPool => &["reverseZones"],
         _ => return None,
     };
     let kept = fields.iter().filter_map(|field| Some(((*field).to_owned(), status.get(field)?.clone())));

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::address::{AddressClaim, AddressPool};
+use crate::address::{Address, AddressClaim, AddressPool};
 use crate::cluster::Cluster;
 use crate::federation::FederationPolicy;
 use crate::tenant::Tenant;
@@ -19,6 +19,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         Cluster::crd(),
         AddressPool::crd(),
         AddressClaim::crd(),
+        Address::crd(),
         FederationPolicy::crd(),
         Verdict::crd(),
     ];

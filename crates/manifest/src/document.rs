@@ -1,12 +1,14 @@
 //! From the text of a manifest file to model values, with every mistake located.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use model::address::{AddressClaim, AddressPool, Allocation, ClaimId};
 use model::identity::Kind;
 use model::resource::{Cluster, RecordClaims, Tenant, Zone};
-use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since};
+use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since, Timestamp};
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
@@ -16,7 +18,7 @@ use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::DnsEndpointSpec;
 use crate::federation::FederationPolicySpec;
 use crate::foreign;
-use crate::labels::{LabelKey, LabelValue};
+use crate::labels::{self, LabelKey, LabelValue};
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written, checked_option};
@@ -43,6 +45,10 @@ pub enum Value {
     Tenant(Tenant),
     Cluster(Box<Cluster>),
     Records(RecordClaims),
+    AddressPool(AddressPool),
+    AddressClaim(AddressClaim),
+    /// What a hub has written down of an address; nobody writes such a thing into a folder.
+    Address(IpAddr, Allocation),
     /// A kind whose content nothing acts upon yet; its form has been checked.
     Other,
 }
@@ -57,6 +63,14 @@ impl Manifest {
                 FactChange::Cluster(value.name.clone(), Some(Fact { since, generation, value: *value }))
             }
             Value::Records(value) => FactChange::Records(self.object, Some(Fact { since, generation, value })),
+            Value::AddressPool(value) => {
+                FactChange::AddressPool(self.object.name, Some(Fact { since, generation, value }))
+            }
+            Value::AddressClaim(value) => match ClaimId::of(&self.object) {
+                Some(id) => FactChange::AddressClaim(id, Some(Fact { since, generation, value })),
+                None => FactChange::Other(self.object, true),
+            },
+            Value::Address(address, allocation) => FactChange::Address(address, Some(allocation)),
             Value::Other => FactChange::Other(self.object, true),
         }
     }
@@ -127,10 +141,18 @@ pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mista
     }
     match kind {
         Kind::Zone => zone(document, lookup),
-        Kind::Tenant => of_spec(document, kind, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
+        Kind::Tenant => tenant(document),
         Kind::Cluster => cluster(document, lookup),
-        Kind::AddressPool => of_spec(document, kind, |_, _: AddressPoolSpec| Value::Other),
-        Kind::AddressClaim => of_spec(document, kind, |_, _: AddressClaimSpec| Value::Other),
+        Kind::AddressPool => {
+            of_spec(document, kind, |name, spec: AddressPoolSpec| Value::AddressPool(spec.into_model(name)))
+        }
+        Kind::AddressClaim => {
+            of_spec(document, kind, |_, spec: AddressClaimSpec| Value::AddressClaim(spec.into_model()))
+        }
+        Kind::Address => {
+            let reason = "Address objects are Fleetgate's own notes of who has which; write an AddressClaim";
+            Err(mistake(document, reason.into()))
+        }
         Kind::FederationPolicy => of_spec(document, kind, |_, _: FederationPolicySpec| Value::Other),
         Kind::DnsEndpoint => of_spec(document, kind, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(None))),
         Kind::Ingress => others::<Ingress>(document, kind),
@@ -196,8 +218,8 @@ struct Metadata<N> {
     namespace: Option<Text<Namespace>>,
     #[serde(default)]
     labels: BTreeMap<Text<LabelKey>, Text<LabelValue>>,
-    #[serde(default, rename = "annotations")]
-    _annotations: BTreeMap<Text<LabelKey>, String>,
+    #[serde(default)]
+    annotations: BTreeMap<Text<LabelKey>, String>,
     // What a hub adds: allowed, so that an object exported from one can be put into a folder.
     #[serde(default, rename = "uid")]
     _uid: Option<IgnoredAny>,
@@ -213,6 +235,14 @@ struct Metadata<N> {
     _owner_references: Option<IgnoredAny>,
     #[serde(default, rename = "finalizers")]
     _finalizers: Option<IgnoredAny>,
+}
+
+impl<N> Metadata<N> {
+    fn released(&self, document: &Document<'_>) -> Result<Option<Timestamp>, Mistake> {
+        let annotation = self.annotations.iter().find(|(key, _)| key.0.0 == labels::RELEASED);
+        labels::released(annotation.map(|(_, text)| text.as_str()))
+            .map_err(|reason| where_it_says(document, labels::RELEASED, reason))
+    }
 }
 
 /// A hub refuses `spec:` with nothing behind it, also where nothing in it is required.
@@ -249,9 +279,18 @@ fn of_spec<S: DeserializeOwned + Check>(
 
 fn zone(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(document)?;
+    let released = metadata.released(document)?;
     let object = place(document, Kind::Zone, metadata.name.0.clone(), metadata.namespace)?;
     let zone = spec.into_model(metadata.name.0, &mut lookup).map_err(|wrong| in_file(document, &wrong))?;
-    Ok(Manifest { object, value: Value::Zone(zone) })
+    Ok(Manifest { object, value: Value::Zone(Zone { released, ..zone }) })
+}
+
+fn tenant(document: &Document<'_>) -> Result<Manifest, Mistake> {
+    let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(document)?;
+    let released = metadata.released(document)?;
+    let object = place(document, Kind::Tenant, metadata.name.0.clone(), metadata.namespace)?;
+    let tenant = spec.into_model(metadata.name.0);
+    Ok(Manifest { object, value: Value::Tenant(Tenant { released, ..tenant }) })
 }
 
 fn cluster(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {

@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 
 use model::identity::Kind;
-use model::{ClusterName, Number, ObjectName, ObjectRef};
+use model::resource::{Tenant, Zone};
+use model::{ClusterName, DnsName, Number, ObjectName, ObjectRef, Timestamp};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value as Json;
 
-use crate::address::{AddressClaimSpec, AddressPoolSpec};
+use crate::address::{self, AddressClaimSpec, AddressPoolSpec, AddressSpec};
 use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec};
 use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
+use crate::labels;
 use crate::named::{Home, Lookup, Named, WrongFile};
-use crate::status::{ClusterStatus, ZoneStatus};
+use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, ZoneStatus};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written};
 use crate::zone::ZoneSpec;
@@ -27,6 +29,7 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         Kind::Zone => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(object)?;
             let zone = spec.into_model(metadata.name.0.clone(), &mut lookup).map_err(wrong_file)?;
+            let zone = Zone { released: metadata.released()?, ..zone };
             place(kind, metadata.name.0, metadata.namespace, Value::Zone(zone))
         }
         Kind::Cluster => {
@@ -35,9 +38,21 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
             let value = Value::Cluster(Box::new(cluster.map_err(wrong_file)?));
             place(kind, ObjectName::from(&metadata.name.0), metadata.namespace, value)
         }
-        Kind::Tenant => of_spec(kind, object, |name, spec: TenantSpec| Value::Tenant(spec.into_model(name))),
-        Kind::AddressPool => of_spec(kind, object, |_, _: AddressPoolSpec| Value::Other),
-        Kind::AddressClaim => of_spec(kind, object, |_, _: AddressClaimSpec| Value::Other),
+        Kind::Tenant => {
+            let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(object)?;
+            let released = metadata.released()?;
+            let tenant = Tenant { released, ..spec.into_model(metadata.name.0.clone()) };
+            place(kind, metadata.name.0, metadata.namespace, Value::Tenant(tenant))
+        }
+        Kind::AddressPool => {
+            of_spec(kind, object, |name, spec: AddressPoolSpec| Value::AddressPool(spec.into_model(name)))
+        }
+        Kind::AddressClaim => of_spec(kind, object, |_, spec: AddressClaimSpec| Value::AddressClaim(spec.into_model())),
+        Kind::Address => {
+            let Object { metadata, spec, .. } = parse::<Object<ObjectName, AddressSpec>>(object)?;
+            let address = address::of_name(&metadata.name.0).map_err(|wrong| format!("metadata.name: {wrong}"))?;
+            place(kind, metadata.name.0, metadata.namespace, Value::Address(address, spec.into_model()))
+        }
         Kind::FederationPolicy => of_spec(kind, object, |_, _: FederationPolicySpec| Value::Other),
         Kind::DnsEndpoint => {
             let cluster = object.pointer("/metadata/labels").and_then(|labels| labels.get(CLUSTER_LABEL)?.as_str());
@@ -58,6 +73,16 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
 pub fn number(zone: &Json) -> Option<Number> {
     let status = ZoneStatus::deserialize(zone.get("status")?).ok()?;
     Some(Number { serial: status.serial?, digest: status.digest?.parse().ok()? })
+}
+
+/// What an `AddressPool`'s status says of the content of its reverse zones.
+pub fn reverse_numbers(pool: &Json) -> Vec<(DnsName, Number)> {
+    let status = pool.get("status").and_then(|status| AddressPoolStatus::deserialize(status).ok());
+    let zones = status.map(|status| status.reverse_zones).unwrap_or_default();
+    let number = |zone: ReverseZoneStatus| {
+        Some((zone.zone.parse().ok()?, Number { serial: zone.serial, digest: zone.digest.parse().ok()? }))
+    };
+    zones.into_iter().filter_map(number).collect()
 }
 
 #[derive(Deserialize)]
@@ -84,6 +109,15 @@ struct Metadata<N> {
     namespace: Option<Text<Namespace>>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl<N> Metadata<N> {
+    fn released(&self) -> Result<Option<Timestamp>, String> {
+        let annotation = self.annotations.get(labels::RELEASED).map(String::as_str);
+        labels::released(annotation).map_err(|reason| format!("metadata.annotations: {reason}"))
+    }
 }
 
 fn of_spec<S: DeserializeOwned + Check>(

@@ -3,9 +3,19 @@
 use std::fmt;
 use std::str::FromStr;
 
+use model::Timestamp;
 use schemars::{Schema, json_schema};
 
-use crate::text::Written;
+use crate::text::{Moment, Written};
+
+/// An annotation of a Zone or a Tenant: whatever was held of it until this moment may go. `fleetgate release` writes it.
+pub const RELEASED: &str = "fleetgate.dev/released";
+
+/// What [`RELEASED`] says.
+pub(crate) fn released(annotation: Option<&str>) -> Result<Option<Timestamp>, String> {
+    let moment = annotation.map(|text| text.parse::<Moment>().map_err(|error| format!("{RELEASED}: {error}")));
+    Ok(moment.transpose()?.map(|moment| moment.0))
+}
 
 /// Kubernetes limits the name of a label and its value to this.
 const MAX_PART: usize = 63;

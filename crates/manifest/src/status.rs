@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use model::DnsName;
 use model::identity::Kind;
 use model::resource::Node;
-use model::snapshot::{Detail, KeptSet, Status};
+use model::snapshot::{Detail, KeptSet, ReverseZone, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -136,17 +136,61 @@ impl From<&KeptSet> for KeptStatus {
     }
 }
 
+/// What Fleetgate says of the pool, and how much of it is left.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Whether it is `Accepted`, and whether its reverse zones are served (`ReverseServed`); and why not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// How many of its addresses have been given to claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<u32>,
+    /// How many of its addresses rest until they can be given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resting: Option<u32>,
+    /// How many IPv4 addresses are free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "freeIPv4")]
+    pub free_ipv4: Option<u32>,
+    /// How many IPv6 addresses are free; 4294967295 stands for as many or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "freeIPv6")]
+    pub free_ipv6: Option<u32>,
+    /// The reverse zones that are to be delegated to the name servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"), length(max = 256))]
+    pub reverse_zones: Vec<ReverseZoneStatus>,
+}
+
+/// One reverse zone of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReverseZoneStatus {
+    /// Its apex.
+    pub zone: String,
+    /// The serial under which all name servers serve what has the digest. Only the leader writes it.
+    pub serial: u32,
+    /// Of everything in the zone but the serial: what has the same digest has the same records.
+    pub digest: String,
+}
+
 /// What became of the claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressClaimStatus {
-    /// Whether it is accepted, and why not.
+    /// Whether it is `Accepted`, has an address (`Allocated`) and the PTR record that it asks for (`PtrPublished`); and why
+    /// not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The address that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The name that the address resolves to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ptr: Option<String>,
 }
 
 /// What became of a `DNSEndpoint`'s endpoints.
@@ -179,6 +223,26 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         (Kind::Cluster, Detail::None) => {
             serde_json::to_value(ClusterStatus { conditions, state: Some(REFUSED.into()), ..ClusterStatus::default() })
         }
+        (_, Detail::AddressPool { given, resting, free_v4, free_v6, zones }) => {
+            let zone = |zone: &ReverseZone| ReverseZoneStatus {
+                zone: zone.apex.to_string(),
+                serial: zone.serial,
+                digest: zone.digest.to_string(),
+            };
+            serde_json::to_value(AddressPoolStatus {
+                conditions,
+                given: Some(u32::try_from(*given).unwrap_or(u32::MAX)),
+                resting: Some(u32::try_from(*resting).unwrap_or(u32::MAX)),
+                free_ipv4: Some(u32::try_from(*free_v4).unwrap_or(u32::MAX)),
+                free_ipv6: Some(u32::try_from(*free_v6).unwrap_or(u32::MAX)),
+                reverse_zones: zones.iter().map(zone).collect(),
+            })
+        }
+        (_, Detail::AddressClaim { address, name }) => serde_json::to_value(AddressClaimStatus {
+            conditions,
+            address: address.map(|address| address.to_string()),
+            ptr: name.as_ref().map(ToString::to_string),
+        }),
         // Only shown by `get`: on a hub it goes into a Verdict, as a DNSEndpoint has no room for it.
         (_, Detail::Records { .. }) => {
             serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })

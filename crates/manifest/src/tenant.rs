@@ -103,6 +103,7 @@ impl TenantSpec {
                 addresses: self.quota.addresses,
             },
             limits: self.limits.into_model(),
+            released: None,
         }
     }
 }

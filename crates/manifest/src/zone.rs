@@ -19,7 +19,7 @@ use crate::text::{Check, Namespace, Span, Text, checked, checked_option, plain, 
 use crate::zone_file;
 
 /// RFC 2181 8: a TTL has 31 bits.
-const MAX_TTL: u32 = 2_147_483_647;
+pub(crate) const MAX_TTL: u32 = 2_147_483_647;
 
 /// A delegated DNS zone, and how the clusters in it are named.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -294,6 +294,8 @@ impl ZoneSpec {
             authoritative: self.publish.contains(&Publisher::Authoritative),
             hand_out,
             grace: self.withdrawal.grace.0.0,
+            max_share: self.withdrawal.max_share,
+            released: None,
             hindrance,
         })
     }

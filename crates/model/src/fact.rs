@@ -1,11 +1,14 @@
 //! Facts: what was observed, and since when.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::{AddressClaim, AddressName, AddressPool, Allocation, ClaimId};
 use crate::digest::Digest;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, RecordClaims, Tenant, Zone};
 
@@ -100,6 +103,10 @@ pub enum FactChange {
     Cluster(ClusterName, Option<Fact<Cluster>>),
     /// A `DNSEndpoint`: what a tenant asks for.
     Records(ObjectRef, Option<Fact<RecordClaims>>),
+    AddressPool(ObjectName, Option<Fact<AddressPool>>),
+    AddressClaim(ClaimId, Option<Fact<AddressClaim>>),
+    /// What a home has written down of an address.
+    Address(IpAddr, Option<Allocation>),
     /// An object of a kind that nothing acts upon yet: there or gone.
     Other(ObjectRef, bool),
     /// An object that is there and cannot be read. It is refused until its next fact, and nothing else: whoever feeds
@@ -107,6 +114,8 @@ pub enum FactChange {
     Broken(ObjectRef, Refusal),
     /// What a hub says of a Zone's content.
     Number(ObjectName, Option<Number>),
+    /// What a hub says of the content of a pool's reverse zone.
+    ReverseNumber(DnsName, Number),
 }
 
 impl FactChange {
@@ -116,6 +125,15 @@ impl FactChange {
             Kind::Zone => Self::Zone(object.name.clone(), None),
             Kind::Tenant => Self::Tenant(object.name.clone(), None),
             Kind::DnsEndpoint => Self::Records(object.clone(), None),
+            Kind::AddressPool => Self::AddressPool(object.name.clone(), None),
+            Kind::AddressClaim => match ClaimId::of(object) {
+                Some(id) => Self::AddressClaim(id, None),
+                None => Self::Other(object.clone(), false),
+            },
+            Kind::Address => match object.name.as_str().parse::<AddressName>() {
+                Ok(name) => Self::Address(name.0, None),
+                Err(_) => Self::Other(object.clone(), false),
+            },
             // What is no cluster's name has never been one's.
             Kind::Cluster => match object.name.as_str().parse() {
                 Ok(name) => Self::Cluster(name, None),

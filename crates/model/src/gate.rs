@@ -164,7 +164,7 @@ fn by_domain(changes: &Changes, snapshot: &Snapshot) -> BTreeMap<DnsName, Change
     let mut domains = BTreeMap::new();
     for change in &changes.zones {
         if let ZoneChange::Serve { apex, soa, file } = change {
-            let digest = snapshot.zones().find(|part| part.authoritative && part.apex == *apex).map(|part| part.digest);
+            let digest = snapshot.zone_at(apex).map(|part| part.digest);
             let (soa, file, digest) = (soa.clone(), file.clone(), digest.unwrap_or_default());
             domains.insert(apex.clone(), Change::Content(Some(Content { soa, file, digest }), Vec::new()));
         }

@@ -136,6 +136,7 @@ pub enum Kind {
     Cluster,
     AddressPool,
     AddressClaim,
+    Address,
     FederationPolicy,
     DnsEndpoint,
     Ingress,
@@ -144,12 +145,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Zone,
         Self::Tenant,
         Self::Cluster,
         Self::AddressPool,
         Self::AddressClaim,
+        Self::Address,
         Self::FederationPolicy,
         Self::DnsEndpoint,
         Self::Ingress,
@@ -165,6 +167,7 @@ impl Kind {
             Self::Cluster => "Cluster",
             Self::AddressPool => "AddressPool",
             Self::AddressClaim => "AddressClaim",
+            Self::Address => "Address",
             Self::FederationPolicy => "FederationPolicy",
             Self::DnsEndpoint => "DNSEndpoint",
             Self::Ingress => "Ingress",
@@ -194,6 +197,7 @@ impl Kind {
             Self::Cluster => "clusters",
             Self::AddressPool => "addresspools",
             Self::AddressClaim => "addressclaims",
+            Self::Address => "addresses",
             Self::FederationPolicy => "federationpolicies",
             Self::DnsEndpoint => "dnsendpoints",
             Self::Ingress => "ingresses",

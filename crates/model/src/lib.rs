@@ -3,6 +3,8 @@
 //!
 //! [`plan`] is the path that everything takes; the other modules are the values it speaks of.
 
+pub mod address;
+pub mod allocation;
 pub mod claim;
 pub mod digest;
 pub mod fact;
@@ -12,11 +14,13 @@ pub mod name;
 pub mod network;
 pub mod plan;
 pub mod policy;
+pub mod pool;
 pub mod proof;
 pub mod reach;
 pub mod record;
 pub mod refusal;
 pub mod resource;
+pub mod reverse;
 pub mod serial;
 pub mod snapshot;
 pub mod zone_file;

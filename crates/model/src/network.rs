@@ -26,6 +26,39 @@ impl Cidr {
         self.0.contains(&address.to_canonical())
     }
 
+    /// Whether every address of the other range is in this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.contains(&other.0)
+    }
+
+    /// The ranges without those that lie in another of them, in the order of their addresses.
+    pub fn outermost(ranges: &[Self]) -> Vec<Self> {
+        let mut sorted = ranges.to_vec();
+        // The larger first where two begin at the same address.
+        sorted.sort_by_key(|range| (range.network(), range.prefix_len()));
+        sorted.dedup_by(|inner, outer| outer.covers(inner));
+        sorted
+    }
+
+    /// The first address.
+    pub fn network(&self) -> IpAddr {
+        self.0.network()
+    }
+
+    pub fn last(&self) -> IpAddr {
+        self.0.broadcast()
+    }
+
+    pub fn prefix_len(&self) -> u8 {
+        self.0.prefix_len()
+    }
+
+    /// The ranges of that prefix length that it consists of; itself where it is no larger than that.
+    pub fn subnets(&self, prefix_len: u8) -> impl Iterator<Item = Self> + use<> {
+        let prefix_len = prefix_len.max(self.0.prefix_len());
+        self.0.subnets(prefix_len).into_iter().flatten().map(Self)
+    }
+
     /// Whether all of it is private: private ranges are whole prefixes, so that its ends say so.
     pub fn is_private(&self) -> bool {
         let private = [self.0.network(), self.0.broadcast()].map(reach::is_private);

@@ -4,6 +4,8 @@
 //! its tenant or any zone changed, or when somebody more senior took or freed something that it claims. The outcome
 //! depends on the facts alone, never on the order in which they came; seniority decides every clash.
 
+mod addresses;
+mod brake;
 mod cluster;
 mod ledger;
 mod quarantine;
@@ -16,23 +18,32 @@ mod zone;
 pub(crate) use zone::AGENTS_LABEL;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::address::Allocation;
 use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Number, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::policy::Ground;
 use crate::refusal::Refusal;
-use crate::resource::{Cluster, Tenant, Zone};
+use crate::resource::{Cluster, IngressMode, RecordClaims, Tenant, Zone};
 use crate::serial::SerialFloor;
-use crate::snapshot::{Changes, Detail, KeptSet, Snapshot, Status};
+use crate::snapshot::{Changes, Condition, Detail, KeptSet, Snapshot, Status};
 
+use addresses::Addresses;
 use cluster::Draft;
 use ledger::Ledger;
 use records::Records;
 use step::Step;
 use zone::Domains;
+
+/// How often clusters are looked at whose last addresses are held: whether so many others are still without a ready node.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// As many clusters without a ready node always lose their last addresses, so that small fleets are not held up.
+const FREE_CLUSTERS: usize = 2;
 
 #[derive(Debug, Default)]
 pub struct Planner {
@@ -47,12 +58,19 @@ pub struct Planner {
     broken: BTreeMap<ObjectRef, Refusal>,
     /// When a cluster's last addresses go because no node is ready.
     withdrawals: BTreeSet<(Timestamp, ClusterName)>,
+    /// Clusters that keep their last addresses for longer, and when to look at them again.
+    held: BTreeSet<ClusterName>,
+    look_again: Option<Timestamp>,
+    /// In which zones too many clusters have no ready node; found out when somebody asks, for each plan anew.
+    dark: HashMap<ObjectName, bool>,
     records: Records,
+    addresses: Addresses,
     /// Who owns what, for the policy.
     ground: Ground,
     ledger: Ledger,
     /// What a hub said of zones that are not accepted yet.
     numbers: BTreeMap<ObjectName, Number>,
+    reverse_numbers: BTreeMap<DnsName, Number>,
     /// What an earlier process kept of clusters that this one has not come to yet.
     kept: HashMap<ClusterName, KeptSet>,
     snapshot: Arc<Snapshot>,
@@ -79,6 +97,9 @@ pub struct Planned {
     /// To be written down soon, so that a restart does not withdraw them: the last addresses of clusters that have no ready
     /// node any more, and `None` where that is over.
     pub kept: Vec<(ClusterName, Option<KeptSet>)>,
+    /// To be written down, and told as a fact once it is: what is to be known of these addresses, nothing where they are
+    /// free again. On a hub the leader does so, by what the snapshot has of them.
+    pub addresses: Vec<(IpAddr, Option<Allocation>)>,
     /// What a hub says anew of the content of these domains, also where that is as it was.
     pub numbers: Vec<(DnsName, Number)>,
     /// When to plan again even if no fact changes.
@@ -92,6 +113,8 @@ struct Touched {
     tenants: BTreeSet<ObjectName>,
     clusters: BTreeSet<ClusterName>,
     records: records::Touched,
+    /// The last word on each object that claims records.
+    claims: BTreeMap<ObjectRef, Option<Fact<RecordClaims>>>,
 }
 
 impl Planner {
@@ -126,24 +149,40 @@ impl Planner {
             self.domains = zone::settle(&self.zones, &self.domains, &self.ledger, &mut step);
             other_ground |= self.ground.set_zones(self.domains.ground(&self.zones), self.domains.reserved());
             touched.records.all = true;
+            self.addresses.touch_zones();
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
             other_ground |= self.change_tenant(tenant, &mut touched.records);
             touched.clusters.extend(self.clusters_of_tenant.get(tenant).into_iter().flatten().cloned());
         }
+        // Whether names go in a mass is judged by what there was before.
+        let news = std::mem::take(&mut touched.claims).into_iter().collect();
+        self.records.take(news, &self.ground, now, &mut touched.records);
+        self.records.release(&self.ground, &mut touched.records);
         for name in &touched.clusters {
             self.draft(name, &mut queue);
         }
         for (_, name) in self.withdrawals.range(..=(now, last_name())) {
             queue.extend(self.clusters.get(name).map(|state| state.seniority.clone()));
         }
+        if self.look_again.take_if(|at| *at <= now).is_some() {
+            queue.extend(self.held.iter().filter_map(|name| Some(self.clusters.get(name)?.seniority.clone())));
+        }
+        self.dark.clear();
         while let Some(next) = queue.pop_first() {
             self.judge(&next, &mut queue, &mut step);
         }
 
         other_ground |= self.hold_anew(&step, &mut touched.records);
+        let (addresses, other_owners) = self.settle_addresses(&mut touched.records, now);
+        other_ground |= other_owners;
+        let to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
         self.records.settle(touched.records, &self.ground, &mut step);
+        for tenant in to_tell.union(&touched.tenants) {
+            self.tell_tenant(tenant, &mut step);
+        }
+        self.addresses.tell(&owner_of(&self.clusters), &self.ground, &self.records, &self.ledger, &mut step);
 
         let numbers = self.take_over_numbers(&mut step);
         for (name, _) in self.kept.extract_if(|_, kept| kept.until <= now) {
@@ -155,8 +194,34 @@ impl Planner {
         self.snapshot = Arc::clone(&snapshot);
         let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
         let withdrawal = self.withdrawals.first().map(|(at, _)| *at);
-        let wake = [withdrawal, self.records.wake()].into_iter().flatten().min();
-        Planned { snapshot, changes, reserve, kept, numbers, wake }
+        let wake =
+            [withdrawal, self.look_again, self.records.wake(), self.addresses.wake()].into_iter().flatten().min();
+        Planned { snapshot, changes, reserve, kept, addresses, numbers, wake }
+    }
+
+    fn settle_addresses(
+        &mut self,
+        touched: &mut records::Touched,
+        now: Timestamp,
+    ) -> (Vec<(IpAddr, Option<Allocation>)>, bool) {
+        let owner_of = owner_of(&self.clusters);
+        self.addresses.settle(&owner_of, &mut self.ground, &self.records, touched, now)
+    }
+
+    fn tell_tenant(&self, name: &ObjectName, step: &mut Step) {
+        let Some(fact) = self.tenants.get(name) else { return };
+        let namespace = &fact.value.namespace;
+        let owns = self.ground.tenant_of_namespace(namespace) == Some(name);
+        let taken = format!("namespace {namespace} belongs to another Tenant, which was first");
+        let namespace = (!owns).then(|| Condition::new(Condition::NAMESPACE_OWNED, false, "NamespaceTaken", taken));
+        let held = self.records.held_of(name).map(|(count, since)| {
+            let message = format!(
+                "{count} records of {name} would go at once and are held since {since}; `fleetgate release tenant {name}` lets them go"
+            );
+            Condition::new(Condition::WITHDRAWALS_HELD, true, "TooManyAtOnce", message)
+        });
+        let status = Status::accepted(namespace.into_iter().chain(held), Detail::None);
+        step.set_status(ObjectRef::cluster_scoped(Kind::Tenant, name.clone()), status.of_generation(fact.generation));
     }
 
     /// Tells the policy what a tenant may do now.
@@ -166,7 +231,19 @@ impl Planner {
         let before = rights(self.ground.tenant(name).map(AsRef::as_ref));
         let changed = before != rights(fact.map(|fact| &fact.value));
         self.records.touch_tenant(name, changed, touched);
-        self.ground.set_tenant(name, fact.map(|fact| (&fact.since, &fact.value)))
+        let namespaces = [self.ground.tenant(name).map(AsRef::as_ref), fact.map(|fact| &fact.value)];
+        for tenant in namespaces.into_iter().flatten() {
+            self.addresses.touch_namespace(&tenant.namespace);
+            if changed {
+                tenant.domains.iter().for_each(|domain| self.addresses.touch_suffix(domain));
+            }
+        }
+        let namespaces = namespaces.map(|tenant| tenant.map(|tenant| tenant.namespace.clone()));
+        let other = self.ground.set_tenant(name, fact.map(|fact| (&fact.since, &fact.value)));
+        for namespace in namespaces.iter().flatten() {
+            touched.tenants_to_tell.extend(self.ground.owners_of_namespace(namespace).cloned());
+        }
+        other
     }
 
     /// Tells the policy what clusters hold now. A name may go from one to another: first everything goes, then it comes.
@@ -180,6 +257,10 @@ impl Planner {
         }
         for (before, after) in &holdings {
             self.records.touch_cluster(before.as_deref(), after.as_deref(), touched);
+            for holding in [before, after].into_iter().flatten() {
+                self.addresses.touch_cluster(&holding.cluster);
+                self.addresses.touch_suffix(&holding.subtree);
+            }
         }
         !holdings.is_empty()
     }
@@ -206,10 +287,7 @@ impl Planner {
                 FactChange::Tenant(name, fact) => {
                     let object = ObjectRef::cluster_scoped(Kind::Tenant, name.clone());
                     let mended = self.broken.remove(&object).is_some();
-                    step.retract_status(object.clone(), fact.is_none());
-                    if let Some(fact) = &fact {
-                        step.set_status(object, Status::accepted([], Detail::None).of_generation(fact.generation));
-                    }
+                    step.retract_status(object, fact.is_none());
                     if replace(&mut self.tenants, name.clone(), fact) || mended {
                         touched.tenants.insert(name);
                     }
@@ -226,8 +304,18 @@ impl Planner {
                 }
                 FactChange::Records(object, fact) => {
                     self.broken.remove(&object);
-                    self.records.enter(&object, fact, &mut touched.records);
+                    touched.claims.insert(object, fact);
                 }
+                FactChange::AddressPool(name, fact) => {
+                    self.broken.remove(&ObjectRef::cluster_scoped(Kind::AddressPool, name.clone()));
+                    self.addresses.enter_pool(&name, fact);
+                }
+                FactChange::AddressClaim(id, fact) => {
+                    self.broken.remove(&id.to_object());
+                    self.addresses.enter_claim(&id, fact);
+                }
+                FactChange::Address(address, allocation) => self.addresses.enter_address(address, allocation),
+                FactChange::ReverseNumber(apex, number) => _ = self.reverse_numbers.insert(apex, number),
                 FactChange::Other(object, present) => {
                     self.broken.remove(&object);
                     step.retract_status(object.clone(), !present);
@@ -311,6 +399,7 @@ impl Planner {
 
     /// Accepts or refuses one cluster; everybody senior to it has been judged.
     fn judge(&mut self, who: &Seniority, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
+        let is_braked = self.is_one_of_many_dark(&who.cluster);
         // It may have been put in the queue before its own facts took it away or changed its seniority.
         let Some(state) = self.clusters.get(&who.cluster).filter(|state| state.seniority == *who) else { return };
         let Some(draft) = &state.draft else { return };
@@ -326,7 +415,7 @@ impl Planner {
         }
 
         let (object, generation) = (cluster_object(&who.cluster), state.generation);
-        let withdraw_at = match verdict {
+        let (withdraw_at, held) = match verdict {
             Ok(draft) => {
                 let zone = &self.zones[&state.cluster.zone].value;
                 let tenant = &self.tenants[&state.cluster.tenant].value;
@@ -335,23 +424,29 @@ impl Planner {
                 if recalled.is_some() {
                     self.ledger.keep(&who.cluster, None);
                 }
-                let last = cluster::LastSet { before, recalled: recalled.as_ref().or(state.cluster.kept.as_ref()) };
+                let recalled = recalled.as_ref().or(state.cluster.kept.as_ref());
+                let last = cluster::LastSet { before, recalled, is_braked };
                 let uid = state.seniority.since.uid(&who.cluster);
                 let part = cluster::part(&state.cluster, draft, zone, tenant, &last, uid, step.now());
                 let status = cluster::status(&state.cluster, draft, zone, &part);
                 step.set_status(object, status.of_generation(generation));
-                let withdraw_at = part.withdraw_at;
+                let keeps = (part.withdraw_at, part.held);
                 step.place_cluster(&who.cluster, part);
-                withdraw_at
+                keeps
             }
             Err(refusal) => {
                 step.set_status(object, Status::refused(&refusal).of_generation(generation));
                 step.retract_cluster(&who.cluster);
-                None
+                (None, false)
             }
         };
         self.unschedule(&who.cluster);
-        self.withdrawals.extend(withdraw_at.map(|at| (at, who.cluster.clone())));
+        if held {
+            self.held.insert(who.cluster.clone());
+            self.look_again.get_or_insert(step.now().saturating_add(LOOK_AGAIN));
+        } else {
+            self.withdrawals.extend(withdraw_at.map(|at| (at, who.cluster.clone())));
+        }
         if let Some(state) = self.clusters.get_mut(&who.cluster) {
             state.accepted = accepts;
         }
@@ -371,6 +466,15 @@ impl Planner {
             taken.push((apex.clone(), *number));
             false
         });
+        self.reverse_numbers.retain(|apex, number| {
+            if !step.has_reverse(apex) {
+                return true;
+            }
+            self.ledger.take_over(apex, *number);
+            step.number_again(apex);
+            taken.push((apex.clone(), *number));
+            false
+        });
         taken
     }
 
@@ -381,7 +485,43 @@ impl Planner {
         })
     }
 
+    /// Whether a cluster has no ready node, and so many others of its zone neither that a common cause is likelier than
+    /// that they are all meant to go. Only those count that are still served: what went one by one is gone.
+    fn is_one_of_many_dark(&mut self, name: &ClusterName) -> bool {
+        let Some(state) = self.clusters.get(name) else { return false };
+        let Some(zone) = self.zones.get(&state.cluster.zone).map(|fact| &fact.value) else { return false };
+        if is_lit(&state.cluster) {
+            return false;
+        }
+        if let Some(dark) = self.dark.get(&zone.name) {
+            return *dark;
+        }
+        let (mut all, mut dark) = (0_usize, 0_usize);
+        for (name, state) in &self.clusters {
+            let cluster = &state.cluster;
+            if cluster.zone != zone.name || cluster.ingress != IngressMode::Nodes {
+                continue;
+            }
+            let is_served = || {
+                let before = self.snapshot.cluster(name).is_some_and(|part| part.has_apps());
+                before || cluster.kept.is_some() || self.kept.contains_key(name)
+            };
+            if is_lit(cluster) {
+                all += 1;
+            } else if is_served() {
+                all += 1;
+                dark += 1;
+            }
+        }
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let allowed = (all as f64 * zone.max_share) as usize;
+        let is_dark = dark > allowed.max(FREE_CLUSTERS);
+        self.dark.insert(zone.name.clone(), is_dark);
+        is_dark
+    }
+
     fn unschedule(&mut self, name: &ClusterName) {
+        self.held.remove(name);
         let scheduled = self.snapshot.cluster(name).and_then(|part| part.withdraw_at);
         if let Some(at) = scheduled {
             self.withdrawals.remove(&(at, name.clone()));
@@ -389,8 +529,18 @@ impl Planner {
     }
 }
 
+/// Whether its applications are reached somewhere.
+fn is_lit(cluster: &Cluster) -> bool {
+    cluster::ready_addresses(cluster).next().is_some()
+}
+
 fn cluster_object(name: &ClusterName) -> ObjectRef {
     ObjectRef::cluster_scoped(Kind::Cluster, name.into())
+}
+
+/// Whose a cluster is, of those that are accepted.
+fn owner_of(clusters: &HashMap<ClusterName, ClusterState>) -> impl Fn(&ClusterName) -> Option<ObjectName> + '_ {
+    |name| clusters.get(name).filter(|state| state.accepted).map(|state| state.cluster.tenant.clone())
 }
 
 fn claims_of(draft: Option<&Result<Draft, Refusal>>) -> &[Claim] {

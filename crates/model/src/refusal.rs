@@ -6,6 +6,7 @@ use crate::claim::Claim;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameError};
+use crate::network::Cidr;
 
 /// Whose move it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +129,32 @@ pub enum Refusal {
     Quarantined { name: DnsName, until: Timestamp },
     #[error("you may have {most} {what}, and have them")]
     QuotaExceeded { what: &'static str, most: u32 },
+    #[error("no AddressPool is called {0}")]
+    UnknownPool(ObjectName),
+    #[error("AddressPool {0} is refused itself")]
+    RefusedPool(ObjectName),
+    #[error("you have no accepted cluster that is called {0}")]
+    NotYourCluster(ClusterName),
+    #[error("{address} is none of the addresses that AddressPool {pool} gives")]
+    NotInPool { address: IpAddr, pool: ObjectName },
+    #[error("{address} has been given already; leave it out to get another one")]
+    AddressTaken { address: IpAddr },
+    #[error("{address} was somebody else's until just now, and stays free until {until} as caches still know it")]
+    AddressRests { address: IpAddr, until: Timestamp },
+    #[error("AddressPool {pool} has no {family} address left")]
+    PoolExhausted { pool: ObjectName, family: &'static str },
+    #[error("{name} is neither below one of your clusters nor below one of your domains")]
+    PtrNotYours { name: DnsName },
+    #[error("no record of yours at {name} leads to {address}; publish one")]
+    PtrDoesNotResolve { name: DnsName, address: IpAddr },
+
+    // What operators are told of their pools.
+    #[error("some of {range} belongs to AddressPool {holder}, which was first")]
+    RangeTaken { range: Cidr, holder: ObjectName },
+    #[error("the pool has no name servers for its reverse zones; give `reverse.nameservers`")]
+    NoReverseNameservers,
+    #[error("name server {0} lies inside a reverse zone of the pool, where it can have no address; name one outside")]
+    NameserverInReverseZone(DnsName),
 }
 
 /// An object of one's own, or somebody else's.
@@ -151,8 +178,8 @@ impl Refusal {
             Self::HiddenByZone { .. } => "HiddenByZone",
             Self::InZoneFile { .. } => "InZoneFile",
             Self::HiddenByZoneFile { .. } => "HiddenByZoneFile",
-            Self::NoNameservers => "NoNameservers",
-            Self::NameserverWithoutAddress(_) => "NameserverWithoutAddress",
+            Self::NoNameservers | Self::NoReverseNameservers => "NoNameservers",
+            Self::NameserverWithoutAddress(_) | Self::NameserverInReverseZone(_) => "NameserverWithoutAddress",
             Self::NameTooLong { .. } => "NameTooLong",
             Self::NeedsHub(_) => "NeedsHub",
             Self::NeedsFolder(_) => "NeedsFolder",
@@ -181,8 +208,17 @@ impl Refusal {
             Self::RegistryRecord => "RegistryRecord",
             Self::FieldNotSupported(_) => "FieldNotSupported",
             Self::CnameAndOthers { .. } => "CnameAndOthers",
-            Self::Quarantined { .. } => "Quarantined",
+            Self::Quarantined { .. } | Self::AddressRests { .. } => "Quarantined",
             Self::QuotaExceeded { .. } => "QuotaExceeded",
+            Self::UnknownPool(_) => "UnknownPool",
+            Self::RefusedPool(_) => "RefusedPool",
+            Self::NotYourCluster(_) => "NotYourCluster",
+            Self::NotInPool { .. } => "NotInPool",
+            Self::AddressTaken { .. } => "AddressTaken",
+            Self::PoolExhausted { .. } => "PoolExhausted",
+            Self::PtrNotYours { .. } => "PtrNotYours",
+            Self::PtrDoesNotResolve { .. } => "PtrDoesNotResolve",
+            Self::RangeTaken { .. } => "RangeTaken",
         }
     }
 
@@ -191,6 +227,7 @@ impl Refusal {
         match self {
             Self::Taken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Cluster, holder.into())),
             Self::NameHeld { holder, .. } => holder.clone(),
+            Self::RangeTaken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::AddressPool, holder.clone())),
             Self::DomainTaken { holder, .. } => Some(ObjectRef::cluster_scoped(Kind::Zone, holder.clone())),
             _ => None,
         }

@@ -34,6 +34,10 @@ pub struct Zone {
     pub hand_out: bool,
     /// How long the last addresses of a cluster stay when no node is ready any more.
     pub grace: Duration,
+    /// The share of names above which withdrawals are held.
+    pub max_share: f64,
+    /// Until when whatever was held has been let go by somebody.
+    pub released: Option<Timestamp>,
     /// Why it cannot be served, known to whoever read it.
     pub hindrance: Option<Refusal>,
 }
@@ -63,6 +67,8 @@ pub struct Tenant {
     pub allowed_names: Option<Vec<DnsName>>,
     pub quota: Quota,
     pub limits: Limits,
+    /// Until when whatever was held of it has been let go by somebody.
+    pub released: Option<Timestamp>,
 }
 
 /// `None` is no bound.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
+use crate::allocation::Entry;
 use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
@@ -32,6 +33,12 @@ pub struct Snapshot {
     /// What tenants have published by claims of their own.
     pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
     pub(crate) ground: Ground,
+    /// Derived from the pools, by apex.
+    pub(crate) reverse_zones: HashTrieMapSync<DnsName, Arc<ZonePart>>,
+    /// The names of addresses.
+    pub(crate) pointers: HashTrieMapSync<IpAddr, Arc<PointerPart>>,
+    /// What a home has written down of addresses, and is to write down.
+    pub(crate) addresses: HashTrieMapSync<IpAddr, Arc<Entry>>,
     pub(crate) statuses: HashTrieMapSync<ObjectRef, Arc<Status>>,
     /// How many of them say no.
     pub(crate) refused: usize,
@@ -53,9 +60,25 @@ impl Snapshot {
         self.routes_by_server_name.iter()
     }
 
-    /// The accepted zones, in no order.
+    /// The accepted zones and the reverse zones of the pools, in no order.
     pub fn zones(&self) -> impl Iterator<Item = &Arc<ZonePart>> {
-        self.zones.values()
+        self.zones.values().chain(self.reverse_zones.values())
+    }
+
+    /// The zone that we answer for with this apex.
+    pub fn zone_at(&self, apex: &DnsName) -> Option<&Arc<ZonePart>> {
+        let of_zones = || self.zones.values().find(|part| part.authoritative && part.apex == *apex);
+        self.reverse_zones.get(apex).or_else(of_zones)
+    }
+
+    /// What a home has written down of an address, and is to write down.
+    pub fn address(&self, address: IpAddr) -> Option<&Arc<Entry>> {
+        self.addresses.get(&address)
+    }
+
+    /// Every address that anything is known of or wanted, in no order.
+    pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &Arc<Entry>)> {
+        self.addresses.iter().map(|(address, entry)| (*address, entry))
     }
 
     pub fn zone(&self, name: &ObjectName) -> Option<&Arc<ZonePart>> {
@@ -113,7 +136,7 @@ impl Snapshot {
     }
 
     pub fn zone_count(&self) -> usize {
-        self.zones.size()
+        self.zones.size() + self.reverse_zones.size()
     }
 
     /// How many objects are refused.
@@ -137,6 +160,27 @@ pub struct ZonePart {
     pub authoritative: bool,
     /// Whether the names of its clusters are handed to others.
     pub hand_out: bool,
+    /// The pool whose addresses have their names in it; none where it is a Zone's.
+    pub pool: Option<ObjectName>,
+}
+
+/// The PTR record of one address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PointerPart {
+    /// The apex of the zone that it stands in.
+    pub apex: DnsName,
+    pub records: NameRecords,
+}
+
+impl PointerPart {
+    pub(crate) fn answered(&self) -> (&DnsName, &[NameRecords]) {
+        (&self.apex, std::slice::from_ref(&self.records))
+    }
+
+    /// The name that the address has.
+    pub fn target(&self) -> Option<DnsName> {
+        self.records.records.iter().find_map(|set| set.data.targets().first().map(|name| DnsName::clone(name)))
+    }
 }
 
 /// RFC 1035 3.3.13, with the TTL that the record itself has.
@@ -170,6 +214,8 @@ pub struct ClusterPart {
     pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
+    /// They stay although that is over, as too many others would go too.
+    pub held: bool,
 }
 
 /// A name that a tenant claimed and has.
@@ -186,6 +232,14 @@ pub struct TenantName {
 }
 
 impl TenantName {
+    /// What it leads to where it is an alias.
+    pub(crate) fn alias(&self) -> Option<DnsName> {
+        self.records.records.iter().find_map(|set| match &set.data {
+            RecordData::Cname(target) => Some(target.clone()),
+            _ => None,
+        })
+    }
+
     /// What we answer with.
     pub(crate) fn answered(&self) -> &[NameRecords] {
         if self.authoritative { std::slice::from_ref(&self.records) } else { &[] }
@@ -201,6 +255,11 @@ impl ClusterPart {
     /// The names that others are to answer for.
     pub fn handed_out(&self) -> &[NameRecords] {
         if self.hand_out { &self.names } else { &[] }
+    }
+
+    /// Whether its `apps` name has records.
+    pub(crate) fn has_apps(&self) -> bool {
+        self.names.last().is_some_and(|name| name.name.is_wildcard())
     }
 
     /// What a restart must not forget, while no node is ready.
@@ -317,10 +376,32 @@ pub enum Detail {
         /// While no node is ready.
         kept: Option<KeptSet>,
     },
+    AddressPool {
+        given: usize,
+        /// Those that nobody has and nobody can get yet.
+        resting: usize,
+        free_v4: u64,
+        free_v6: u64,
+        /// Those that are served, in the order of their addresses.
+        zones: Vec<ReverseZone>,
+    },
+    AddressClaim {
+        address: Option<IpAddr>,
+        /// The name that the address has.
+        name: Option<DnsName>,
+    },
     /// Of a `DNSEndpoint`: what became of each of its endpoints, in their order.
     Records {
         parts: Vec<PartStatus>,
     },
+}
+
+/// A reverse zone, and under which number its content is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReverseZone {
+    pub apex: DnsName,
+    pub serial: u32,
+    pub digest: Digest,
 }
 
 /// What became of one endpoint.
@@ -361,6 +442,17 @@ impl Condition {
     pub const NODES_READY: &'static str = "NodesReady";
     /// Connections are let through to its control plane.
     pub const DOOR_OPEN: &'static str = "DoorOpen";
+    /// The claim has an address.
+    pub const ALLOCATED: &'static str = "Allocated";
+    /// The address has the name that its claim gives, or the default where it gives none.
+    pub const PTR_PUBLISHED: &'static str = "PtrPublished";
+    /// The reverse zones of the pool are answered for.
+    pub const REVERSE_SERVED: &'static str = "ReverseServed";
+
+    /// Objects in the tenant's namespace are its own.
+    pub const NAMESPACE_OWNED: &'static str = "NamespaceOwned";
+    /// Names would go in a mass, and are served on until somebody lets them go.
+    pub const WITHDRAWALS_HELD: &'static str = "WithdrawalsHeld";
 
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
@@ -381,6 +473,8 @@ pub struct Changes {
     pub names: Vec<NameChange>,
     /// The clusters that contribute something else than before, whether we answer for it or others.
     pub clusters: Vec<ClusterName>,
+    /// The addresses of which a home has something else written down, or is to.
+    pub addresses: Vec<IpAddr>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,
 }

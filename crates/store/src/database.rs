@@ -25,6 +25,8 @@ const PART: usize = (1 << 20) - (4 << 10);
 /// A domain to how far its serials have come, and a cluster to the addresses that were kept for it; both in JSON.
 pub(crate) const SERIALS: Table = TableDefinition::new("serials");
 pub(crate) const KEPT: Table = TableDefinition::new("kept");
+/// An address, as an `Address` object is called, to who has it, in JSON.
+pub(crate) const ADDRESSES: Table = TableDefinition::new("addresses");
 /// A key of a hub to what stands there, as text; Secrets sealed.
 pub(crate) const HUB: Table = TableDefinition::new("hub");
 /// The form of what is stored, so that a later version knows what it has before it.
@@ -112,7 +114,7 @@ impl Database {
     fn check_form(self, path: &Path) -> Result<Self, DatabaseError> {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
-            for table in [BESIDE, SERIALS, KEPT, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
+            for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;

@@ -3,6 +3,7 @@
 //! The way of a change: [`watch`] notices it, [`home`] reads the file again and decides what it means, [`database`]
 //! keeps it, and the facts go to the planner.
 
+mod addresses;
 pub mod agents;
 pub mod database;
 pub mod folder;

@@ -33,6 +33,8 @@ pub trait Home: Send + Sync {
     fn keep_authorities(&self, known: Option<Authorities>, next: Authorities) -> Answer<'_, Authorities>;
     /// For every request: quick, and never older than what this process itself did.
     fn credential<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>>;
+    /// As it is where it is kept: before anything is signed.
+    fn confirm<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>>;
     fn credentials(&self) -> Answer<'_, Vec<Credential>>;
     fn issue(&self, credential: Credential) -> Answer<'_, ()>;
     /// Whether there was one.
@@ -82,6 +84,10 @@ impl Home for FolderHome {
 
     fn credential<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>> {
         self.read(|database| database.credential(id))
+    }
+
+    fn confirm<'a>(&'a self, id: &'a str) -> Answer<'a, Option<Credential>> {
+        self.credential(id)
     }
 
     fn credentials(&self) -> Answer<'_, Vec<Credential>> {

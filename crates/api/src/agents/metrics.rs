@@ -22,6 +22,8 @@ struct RequestLabels {
 impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        // A family has no line before something was counted.
+        let _ = metrics.requests.get_or_create(&RequestLabels { path: "/v1/enroll", outcome: "Ok" });
         let registry = registry.sub_registry_with_prefix("fleetgate_agents");
         registry.register(
             "requests",

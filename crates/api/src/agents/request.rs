@@ -1,6 +1,7 @@
 //! * One request of an agent: who it is, whether that still holds, and what it asks for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -10,7 +11,7 @@ use manifest::agents::{
     ClaimChanges, ClaimList, ClaimVerdict, ClusterView, EnrollRequest, JudgeRequest, JudgedClaims, Judgement, MAX_BODY,
     MAX_ENDPOINTS, MAX_KEY, MAX_OBJECTS, MAX_TOTAL, RenewRequest, VerdictList,
 };
-use manifest::kept::ClaimChange;
+use manifest::kept::{ClaimChange, Owner};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -102,10 +103,10 @@ async fn decide(door: &Door, peer: &Peer, call: Call, query: Option<&str>, body:
     match call {
         Call::Enroll => unreachable!("answered above"),
         Call::Renew => renew(door, &identity, body).await,
-        Call::Cluster => to_json(&ClusterView {
-            cluster: identity.cluster.to_string(),
-            suffixes: standing::suffixes(&door.snapshot.load(), &standing),
-        }),
+        Call::Cluster => {
+            let (cluster, snapshot) = (identity.cluster.to_string(), door.snapshot.load());
+            Ok(to_json(&ClusterView { cluster, suffixes: standing::suffixes(&snapshot, &standing) }))
+        }
         Call::Claims => claims(door, &standing).await,
         Call::Change => change(door, &standing, body).await,
         Call::Judge => judge(door, &standing, body).await,
@@ -136,6 +137,7 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
     door.rates.check(&identity.cluster, Instant::now()).map_err(No::too_fast)?;
     door.rates.take(identity.cluster.clone(), 1, Instant::now());
     standing_of(door, &identity)?;
+    confirm(door, &identity).await?;
     tracing::info!(cluster = %identity.cluster, credential = &*identity.credential, "an agent has enrolled");
     sign(door, &csr, &identity, now)
 }
@@ -156,6 +158,16 @@ async fn admit(door: &Door, peer: &Peer) -> Result<(Identity, Standing), No> {
     Ok((identity.clone(), standing_of(door, identity)?))
 }
 
+/// What is signed outlives what is believed.
+async fn confirm(door: &Door, identity: &Identity) -> Result<(), No> {
+    let credential = door.home.confirm(&identity.credential).await?;
+    if credential.is_some_and(|credential| credentials::is_of(&credential, identity)) {
+        Ok(())
+    } else {
+        Err(No::revoked())
+    }
+}
+
 fn standing_of(door: &Door, identity: &Identity) -> Result<Standing, No> {
     let standing = standing::of(&door.snapshot.load(), &identity.cluster);
     standing.filter(|standing| standing.owner.uid == identity.uid).ok_or_else(No::cluster_gone)
@@ -163,13 +175,14 @@ fn standing_of(door: &Door, identity: &Identity) -> Result<Standing, No> {
 
 async fn renew(door: &Door, identity: &Identity, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let RenewRequest { csr } = read(body, MAX_SMALL_BODY).await?;
+    confirm(door, identity).await?;
     sign(door, &csr, identity, unix_now())
 }
 
 fn sign(door: &Door, csr: &str, identity: &Identity, now: u64) -> Result<Vec<u8>, No> {
     let keys = door.keys.load_full().ok_or_else(No::no_keys)?;
     let certificate = keys.signer.sign_agent(csr, identity, now).map_err(|error| No::malformed(error.to_string()))?;
-    to_json(&certificate)
+    Ok(to_json(&certificate))
 }
 
 async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
@@ -180,38 +193,21 @@ async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
         let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
         JudgedClaims { key: kept.key, endpoints: kept.endpoints, verdicts }
     });
-    to_json(&ClaimList { claims: claims.collect() })
+    Ok(to_json(&ClaimList { claims: claims.collect() }))
 }
 
 async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let owner = &standing.owner;
     let slot = door.slot(&owner.cluster);
     let mut counted = slot.writing.lock().await;
-    let changes: ClaimChanges = read_large(door, standing, body).await?;
-    check_changes(&changes)?;
-    if counted.as_ref().is_none_or(|counted| counted.uid != owner.uid) {
-        let kept = door.home.claims(owner).await?.into_iter().map(|kept| (kept.key, kept.endpoints.len()));
-        *counted = Some(Counted { uid: owner.uid.clone(), endpoints: kept.collect() });
-    }
-    let mut after = counted.as_ref().map(|counted| counted.endpoints.clone()).unwrap_or_default();
-    for key in &changes.delete {
-        after.remove(key);
-    }
-    after.extend(changes.set.iter().map(|claims| (claims.key.clone(), claims.endpoints.len())));
-    check_total(after.len(), after.values().sum())?;
-
-    let told = changes.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
-    let told: Vec<(String, Vec<String>)> = told.collect();
-    let gone = changes.delete.into_iter().map(|key| (key, None));
-    let set = changes.set.into_iter().map(|claims| (claims.key, Some(claims.endpoints)));
-    let changes = set.chain(gone).map(|(key, endpoints)| {
-        let name = standing::object_name(&owner.cluster, &key);
-        ClaimChange { name, key, endpoints }
-    });
+    let wanted: ClaimChanges = read_large(door, standing, body).await?;
+    check_changes(&wanted)?;
     // What is kept is known again only once this has come to its end.
-    *counted = None;
-    let changed = door.home.change(owner, changes.collect()).await?;
-    *counted = Some(Counted { uid: owner.uid.clone(), endpoints: after });
+    let after = make_room(door, owner, counted.take(), &wanted).await?;
+    let told = wanted.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
+    let told: Vec<(String, Vec<String>)> = told.collect();
+    let changed = door.home.change(owner, to_changes(owner, wanted)).await?;
+    *counted = Some(after);
     drop(counted);
 
     let judged = || {
@@ -228,7 +224,41 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
         let verdicts = if is_judged { standing::verdicts(&snapshot, object, &parts) } else { Vec::new() };
         ClaimVerdict { key, verdicts }
     });
-    to_json(&VerdictList { revision, verdicts: verdicts.collect() })
+    Ok(to_json(&VerdictList { revision, verdicts: verdicts.collect() }))
+}
+
+/// How much there will be, if that is not too much. On a hub other processes change it too, and the policy has its own
+/// quotas: this only keeps anybody from filling the home.
+async fn make_room(door: &Door, owner: &Owner, counted: Option<Counted>, wanted: &ClaimChanges) -> Result<Counted, No> {
+    let counted = counted.filter(|counted| counted.uid == owner.uid);
+    let mut after = if let Some(counted) = counted {
+        counted
+    } else {
+        let kept = door.home.claims(owner).await?.into_iter().map(|kept| (kept.key, kept.endpoints.len()));
+        Counted { uid: Arc::clone(&owner.uid), endpoints: kept.collect() }
+    };
+    for key in &wanted.delete {
+        after.endpoints.remove(key);
+    }
+    after.endpoints.extend(wanted.set.iter().map(|claims| (claims.key.clone(), claims.endpoints.len())));
+    if after.endpoints.len() > MAX_OBJECTS {
+        return Err(No::too_large(format!("a cluster has at most {MAX_OBJECTS} keys")));
+    }
+    if after.endpoints.values().sum::<usize>() > MAX_TOTAL {
+        return Err(No::too_large(format!("a cluster has at most {MAX_TOTAL} endpoints in all")));
+    }
+    Ok(after)
+}
+
+/// What is set, and then what is to be gone.
+fn to_changes(owner: &Owner, wanted: ClaimChanges) -> Vec<ClaimChange> {
+    let gone = wanted.delete.into_iter().map(|key| (key, None));
+    let set = wanted.set.into_iter().map(|claims| (claims.key, Some(claims.endpoints)));
+    let changes = set.chain(gone).map(|(key, endpoints)| {
+        let name = standing::object_name(&owner.cluster, &key);
+        ClaimChange { name, key, endpoints }
+    });
+    changes.collect()
 }
 
 /// Each key once, and of the right form.
@@ -253,16 +283,6 @@ fn check_changes(changes: &ClaimChanges) -> Result<(), No> {
     }
 }
 
-fn check_total(objects: usize, endpoints: usize) -> Result<(), No> {
-    if objects > MAX_OBJECTS {
-        return Err(No::too_large(format!("a cluster has at most {MAX_OBJECTS} keys")));
-    }
-    if endpoints > MAX_TOTAL {
-        return Err(No::too_large(format!("a cluster has at most {MAX_TOTAL} endpoints in all")));
-    }
-    Ok(())
-}
-
 async fn judge(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<Vec<u8>, No> {
     let slot = door.slot(&standing.owner.cluster);
     let _one_at_a_time = slot.writing.lock().await;
@@ -270,7 +290,7 @@ async fn judge(door: &Door, standing: &Standing, body: &mut Incoming) -> Result<
     if endpoints.len() > MAX_TOTAL {
         return Err(No::too_large(format!("at most {MAX_TOTAL} endpoints in one request")));
     }
-    to_json(&Judgement { verdicts: standing::judge(&door.snapshot.load(), standing, &endpoints) })
+    Ok(to_json(&Judgement { verdicts: standing::judge(&door.snapshot.load(), standing, &endpoints) }))
 }
 
 async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Result<Vec<u8>, No> {
@@ -293,7 +313,7 @@ async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Resu
         let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
         ClaimVerdict { key: kept.key, verdicts }
     });
-    to_json(&VerdictList { revision, verdicts: verdicts.collect() })
+    Ok(to_json(&VerdictList { revision, verdicts: verdicts.collect() }))
 }
 
 /// With a place among those that read as much, and counted by its size.
@@ -342,6 +362,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
     serde_json::from_slice(body).map_err(|error| No::malformed(format!("the body is not as it should be: {error}")))
 }
 
-fn to_json(value: &impl Serialize) -> Result<Vec<u8>, No> {
-    Ok(serde_json::to_vec(value).expect("it is made of texts and numbers"))
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("it is made of texts and numbers")
 }

@@ -192,6 +192,24 @@ fn what_agents_have_outlives_a_restart() {
 }
 
 #[test]
+fn a_new_process_takes_the_door_over() {
+    let fleet = fleet();
+    let mut old = serve(&fleet);
+    let issued = issue(&fleet, &old, "c1", &[]);
+    let shown = issued.enrolled();
+    assert_eq!(issued.connect(Some(&shown)).unwrap().post("/v1/claims", &claim("a", "a.c1.fleet.example")).status, 200);
+    let mut command = fleet.command(any(), any());
+    command.args(["--agents", "127.0.0.1:0", "--take-over", "--admin-credential"]).arg(fleet.root().join("admin"));
+    let new = Server::start(&command);
+    assert_eq!(new.agents, old.agents, "at the same address");
+    assert!(old.process.wait_for_exit(crate::server::PATIENCE).unwrap().success());
+    let mut agent = issued.connect(Some(&shown)).unwrap();
+    assert_eq!(agent.get("/v1/claims").json()["claims"][0]["key"], "a");
+    assert_eq!(agent.post("/v1/claims", &claim("b", "b.c1.fleet.example")).status, 200);
+    new.terminate();
+}
+
+#[test]
 fn an_agent_sees_and_changes_its_own_cluster_alone() {
     let fleet = fleet();
     let server = serve(&fleet);

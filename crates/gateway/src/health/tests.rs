@@ -141,6 +141,8 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         authoritative: true,
         zone_file: None,
         grace: Duration::ZERO,
+        max_share: 1.0,
+        released: None,
         hand_out: false,
         hindrance: None,
     };
@@ -148,6 +150,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         name: "acme".parse().unwrap(),
         namespace: "acme".parse().unwrap(),
         domains: Vec::new(),
+        released: None,
         allowed_names: None,
         allowed_targets: Vec::new(),
         quota: Quota::default(),

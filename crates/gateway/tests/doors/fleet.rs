@@ -210,6 +210,8 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         authoritative: true,
         zone_file: None,
         grace: Duration::from_mins(1),
+        max_share: 1.0,
+        released: None,
         hand_out: false,
         hindrance: None,
     };
@@ -217,6 +219,7 @@ pub(crate) fn snapshot(members: impl IntoIterator<Item = Member>) -> Snapshot {
         name: "acme".parse().unwrap(),
         namespace: "acme".parse().unwrap(),
         domains: Vec::new(),
+        released: None,
         allowed_names: None,
         allowed_targets: Vec::new(),
         quota: Quota::default(),

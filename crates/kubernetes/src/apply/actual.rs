@@ -9,6 +9,7 @@ use model::{ObjectName, ObjectRef};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::address::SeenAddress;
 use super::publish::{NAMESPACE, Published};
 use super::status::OwnStatus;
 use super::verdict::{Place, SeenVerdict, sharing};
@@ -29,6 +30,7 @@ pub(super) struct State {
     /// By the name of the cluster, which is theirs.
     published: HashMap<ObjectName, Published>,
     verdicts: HashMap<Place, SeenVerdict>,
+    addresses: HashMap<ObjectName, SeenAddress>,
     /// Conditions that others wrote and that people are to hear of; one for each object.
     news: BTreeMap<ObjectRef, Condition>,
 }
@@ -105,6 +107,19 @@ impl Actual {
         Some(judged(&place))
     }
 
+    pub fn see_address(&self, meta: &ObjectMeta, spec: &Value) -> Option<ObjectRef> {
+        let name: ObjectName = meta.name.as_ref()?.parse().ok()?;
+        let seen = SeenAddress::read(meta, spec);
+        let before = self.write().addresses.insert(name.clone(), seen.clone());
+        (before.as_ref() != Some(&seen)).then(|| ObjectRef::cluster_scoped(Kind::Address, name))
+    }
+
+    pub fn gone_address(&self, meta: &ObjectMeta) -> Option<ObjectRef> {
+        let name: ObjectName = meta.name.as_ref()?.parse().ok()?;
+        self.write().addresses.remove(&name)?;
+        Some(ObjectRef::cluster_scoped(Kind::Address, name))
+    }
+
     /// Says that everything that was on the hub has been seen, and planned. Nothing is written before that: what is not
     /// known yet looks like what is gone.
     pub fn set_whole(&self) {
@@ -121,7 +136,8 @@ impl Actual {
         let state = self.read();
         let objects = state.objects.keys().cloned();
         let published = state.published.keys().map(|name| ObjectRef::cluster_scoped(Kind::Cluster, name.clone()));
-        objects.chain(published).chain(state.verdicts.keys().map(judged)).collect()
+        let addresses = state.addresses.keys().map(|name| ObjectRef::cluster_scoped(Kind::Address, name.clone()));
+        objects.chain(published).chain(state.verdicts.keys().map(judged)).chain(addresses).collect()
     }
 
     pub(super) fn take_news(&self) -> BTreeMap<ObjectRef, Condition> {
@@ -148,6 +164,14 @@ impl State {
 
     pub(super) fn verdict(&self, place: &Place) -> Option<&SeenVerdict> {
         self.verdicts.get(place)
+    }
+
+    pub(super) fn address(&self, name: &ObjectName) -> Option<&SeenAddress> {
+        self.addresses.get(name)
+    }
+
+    pub(super) fn forget_address(&mut self, name: &ObjectName) {
+        self.addresses.remove(name);
     }
 
     pub(super) fn forget_published(&mut self, cluster: &ObjectName) {

@@ -7,6 +7,8 @@ use model::identity::Kind;
 use model::{Changes, ClusterName, ObjectRef};
 use tokio::sync::Notify;
 
+use super::address;
+
 /// The objects whose state on the hub may not be the planned one. Bounded by being a set: an object that changes a
 /// thousand times before somebody looks is looked at once.
 #[derive(Debug, Default)]
@@ -33,7 +35,8 @@ impl Dirty {
     /// What a plan made another of.
     pub fn mark_planned(&self, changes: &Changes) {
         let cluster = |name: &ClusterName| ObjectRef::cluster_scoped(Kind::Cluster, name.into());
-        self.mark_all(changes.statuses.iter().cloned().chain(changes.clusters.iter().map(cluster)));
+        let addresses = changes.addresses.iter().copied().map(address::object);
+        self.mark_all(changes.statuses.iter().cloned().chain(changes.clusters.iter().map(cluster)).chain(addresses));
     }
 
     /// Everything that was marked, once there is something. There is one who asks, the leader.

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manifest::bounded::List;
-use manifest::status::{AddressClaimStatus, ClusterStatus, ObjectStatus, ZoneStatus};
+use manifest::status::{AddressClaimStatus, AddressPoolStatus, ClusterStatus, ObjectStatus, ZoneStatus};
 use model::Digest;
 use model::identity::Kind;
 use model::serial::is_newer;
@@ -11,7 +11,15 @@ use model::snapshot::{Condition as Planned, Status};
 use serde_json::Value;
 
 /// Those that the plan may have written: where it does not any more, they have to go.
-const OURS: [&str; 4] = [Planned::ACCEPTED, Planned::PUBLISHED, Planned::NODES_READY, Planned::DOOR_OPEN];
+const OURS: [&str; 7] = [
+    Planned::ACCEPTED,
+    Planned::PUBLISHED,
+    Planned::NODES_READY,
+    Planned::DOOR_OPEN,
+    Planned::ALLOCATED,
+    Planned::PTR_PUBLISHED,
+    Planned::REVERSE_SERVED,
+];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnStatus {
@@ -25,6 +33,7 @@ enum Body {
     Plain(ObjectStatus),
     Zone(ZoneStatus),
     Cluster(Box<ClusterStatus>),
+    Pool(AddressPoolStatus),
     Claim(AddressClaimStatus),
 }
 
@@ -38,9 +47,10 @@ impl OwnStatus {
         match kind {
             Kind::Zone => typed::<ZoneStatus>(status),
             Kind::Cluster => typed::<ClusterStatus>(status),
+            Kind::AddressPool => typed::<AddressPoolStatus>(status),
             Kind::AddressClaim => typed::<AddressClaimStatus>(status),
-            Kind::Tenant | Kind::AddressPool | Kind::FederationPolicy => typed::<ObjectStatus>(status),
-            Kind::DnsEndpoint | Kind::Ingress | Kind::IngressClass | Kind::Secret => None,
+            Kind::Tenant | Kind::FederationPolicy => typed::<ObjectStatus>(status),
+            Kind::Address | Kind::DnsEndpoint | Kind::Ingress | Kind::IngressClass | Kind::Secret => None,
         }
     }
 
@@ -92,6 +102,7 @@ impl OwnStatus {
             Body::Plain(status) => serde_json::to_value(status),
             Body::Zone(status) => serde_json::to_value(status),
             Body::Cluster(status) => serde_json::to_value(status),
+            Body::Pool(status) => serde_json::to_value(status),
             Body::Claim(status) => serde_json::to_value(status),
         };
         written.expect("a status is made of texts and numbers")
@@ -112,6 +123,7 @@ impl Body {
             Self::Plain(status) => &status.conditions,
             Self::Zone(status) => &status.conditions,
             Self::Cluster(status) => &status.conditions,
+            Self::Pool(status) => &status.conditions,
             Self::Claim(status) => &status.conditions,
         }
     }
@@ -121,6 +133,7 @@ impl Body {
             Self::Plain(status) => &mut status.conditions,
             Self::Zone(status) => &mut status.conditions,
             Self::Cluster(status) => &mut status.conditions,
+            Self::Pool(status) => &mut status.conditions,
             Self::Claim(status) => &mut status.conditions,
         }
     }
@@ -141,6 +154,12 @@ impl From<ZoneStatus> for OwnStatus {
 impl From<ClusterStatus> for OwnStatus {
     fn from(status: ClusterStatus) -> Self {
         Self::new(Body::Cluster(Box::new(ClusterStatus { nodes: List::default(), ..status })))
+    }
+}
+
+impl From<AddressPoolStatus> for OwnStatus {
+    fn from(status: AddressPoolStatus) -> Self {
+        Self::new(Body::Pool(status))
     }
 }
 

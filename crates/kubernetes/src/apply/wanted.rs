@@ -1,13 +1,14 @@
 //! The difference between the plan and the hub, for one object. Pure.
 
+use manifest::address::AddressSpec;
 use manifest::dns_endpoint::EndpointSpec;
 use model::identity::Kind;
 use model::{ClusterName, ObjectName, ObjectRef, Snapshot};
 
 use super::actual::State;
-use super::publish;
 use super::status::OwnStatus;
 use super::verdict::{self, Judged, Place, WantedVerdict};
+use super::{address, publish};
 
 /// One request to the hub.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,9 +40,26 @@ pub(super) enum Write {
         place: Place,
         uid: String,
     },
+    /// Where there is none: of two who do so, one is refused.
+    Allocate {
+        name: ObjectName,
+        spec: AddressSpec,
+    },
+    /// In the place of this very one.
+    Reallocate {
+        name: ObjectName,
+        uid: String,
+        version: String,
+        spec: AddressSpec,
+    },
+    Free {
+        name: ObjectName,
+        uid: String,
+        version: String,
+    },
 }
 
-/// In which order a round writes: `Zone.status` last, as its number stands for all the rest.
+/// In which order a round writes: what has the numbers of zones last, as they stand for all the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Statuses,
@@ -52,10 +70,15 @@ pub(super) enum Phase {
 impl Write {
     pub(super) fn phase(&self) -> Phase {
         match self {
-            Self::Status { object, .. } if object.kind == Kind::Zone => Phase::Zones,
+            Self::Status { object, .. } if matches!(object.kind, Kind::Zone | Kind::AddressPool) => Phase::Zones,
             Self::Status { .. } => Phase::Statuses,
             _ => Phase::Beside,
         }
+    }
+
+    /// Whether it is as good as done if there is nothing to remove any more.
+    pub(super) fn is_removal(&self) -> bool {
+        matches!(self, Self::Withdraw { .. } | Self::DropVerdict { .. } | Self::Free { .. })
     }
 }
 
@@ -67,6 +90,7 @@ pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Wr
         }
         Kind::Cluster => status(object, plan, hub).into_iter().chain(published(object, plan, hub)).collect(),
         Kind::DnsEndpoint | Kind::Ingress => judged(object, plan, hub).into_iter().collect(),
+        Kind::Address => address::wanted(&object.name, plan, hub.address(&object.name)).into_iter().collect(),
         Kind::IngressClass | Kind::Secret => Vec::new(),
     }
 }

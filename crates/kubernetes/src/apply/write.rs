@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Uri;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::{Error as RequestError, Request};
 use kube::{Client, Error};
 use model::ObjectName;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::wanted::Write;
-use super::{MANAGER, publish, verdict};
+use super::{MANAGER, address, publish, verdict};
 use crate::lease::Term;
 
 /// An honest hub answers within milliseconds. What takes longer is tried again, and does not hold up a whole round.
@@ -43,8 +43,18 @@ pub(super) enum Failure {
 pub(super) const OUTCOMES: [&str; 8] =
     ["ok", "notLeading", "late", "notFound", "conflict", "rejected", "forbidden", "error"];
 /// Every kind that is written.
-pub(super) const KINDS: [&str; 9] =
-    ["Zone", "Tenant", "Cluster", "AddressPool", "AddressClaim", "FederationPolicy", "DNSEndpoint", "Verdict", "Event"];
+pub(super) const KINDS: [&str; 10] = [
+    "Zone",
+    "Tenant",
+    "Cluster",
+    "AddressPool",
+    "AddressClaim",
+    "Address",
+    "FederationPolicy",
+    "DNSEndpoint",
+    "Verdict",
+    "Event",
+];
 
 impl Failure {
     pub(super) fn outcome(&self) -> &'static str {
@@ -84,6 +94,7 @@ impl Write {
             Self::Status { object, .. } => object.kind.as_str(),
             Self::Publish { .. } | Self::Withdraw { .. } => Kind::DnsEndpoint.as_str(),
             Self::Judge { .. } | Self::DropVerdict { .. } => "Verdict",
+            Self::Allocate { .. } | Self::Reallocate { .. } | Self::Free { .. } => Kind::Address.as_str(),
         }
     }
 
@@ -124,6 +135,15 @@ impl Write {
                 verdicts_path(place).patch(place.1.as_str(), &apply, &Patch::Apply(body))
             }
             Self::DropVerdict { place, uid } => verdicts_path(place).delete(place.1.as_str(), &only(uid)),
+            Self::Allocate { name, spec } => addresses_path().create(&post(), octets(&address::body(name, None, spec))),
+            Self::Reallocate { name, uid, version, spec } => {
+                let body = address::body(name, Some((uid, version)), spec);
+                addresses_path().replace(name.as_str(), &post(), octets(&body))
+            }
+            Self::Free { name, uid, version } => {
+                let only = Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
+                addresses_path().delete(name.as_str(), &DeleteParams::default().preconditions(only))
+            }
         }?;
         // The hub gives up at the same moment as we do: nothing of ours is done after our term.
         let separator = if request.uri().query().is_some_and(|query| !query.is_empty()) { "&" } else { "?" };
@@ -145,6 +165,18 @@ fn endpoints_path() -> Request {
 
 fn verdicts_path((namespace, _): &verdict::Place) -> Request {
     path(Kind::Cluster.api_version(), Some(namespace.as_str()), "verdicts")
+}
+
+fn addresses_path() -> Request {
+    path(Kind::Address.api_version(), None, Kind::Address.plural())
+}
+
+fn post() -> PostParams {
+    PostParams { dry_run: false, field_manager: Some(MANAGER.into()) }
+}
+
+fn octets(body: &Value) -> Vec<u8> {
+    body.to_string().into_bytes()
 }
 
 fn only(uid: &str) -> DeleteParams {

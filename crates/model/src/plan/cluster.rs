@@ -127,12 +127,17 @@ pub(super) fn part(
 ) -> ClusterPart {
     let front_door: Arc<[RecordSet]> =
         zone.gateway.as_ref().map_or_else(Vec::new, |door| door_sets(door, zone.ttl)).into();
-    let (apps, withdraw_at) = match cluster.ingress {
-        IngressMode::Hub => (Arc::clone(&front_door), None),
+    let (apps, withdraw_at, held) = match cluster.ingress {
+        IngressMode::Hub => (Arc::clone(&front_door), None, false),
         IngressMode::Nodes => {
-            let ready = cluster.nodes.iter().filter(|node| node.ready).flat_map(|node| node.addresses.iter().copied());
-            let ready = address_sets(ready, zone.ttl).into();
-            if is_published(zone) { keep_or_withdraw(ready, draft, zone, last, now) } else { (ready, None) }
+            let ready: Arc<[RecordSet]> = address_sets(ready_addresses(cluster), zone.ttl).into();
+            match last.kept(draft, zone, now).filter(|_| ready.is_empty() && is_published(zone)) {
+                Some((records, until)) if now < until => (records, Some(until), false),
+                Some((records, until)) if last.is_braked && zone.released.is_none_or(|at| at < until) => {
+                    (records, Some(until), true)
+                }
+                _ => (ready, None, false),
+            }
         }
     };
     let services = cluster.services.iter().map(|service| &service.sni).filter(|sni| sni.is_at_or_under(&zone.domain));
@@ -151,6 +156,7 @@ pub(super) fn part(
         routes: routes(cluster, tenant, draft),
         holding: Arc::new(holding(cluster, draft, uid)),
         withdraw_at,
+        held,
     }
 }
 
@@ -176,22 +182,9 @@ fn is_published(zone: &Zone) -> bool {
     zone.authoritative || zone.hand_out
 }
 
-/// While no node is ready, the last addresses stay for the zone's grace time: better an address that may come back
-/// than a name that is gone from every cache.
-fn keep_or_withdraw(
-    ready: Arc<[RecordSet]>,
-    draft: &Draft,
-    zone: &Zone,
-    last: &LastSet<'_>,
-    now: Timestamp,
-) -> (Arc<[RecordSet]>, Option<Timestamp>) {
-    if !ready.is_empty() {
-        return (ready, None);
-    }
-    match last.of(draft, zone, now.saturating_add(zone.grace)) {
-        Some((records, until)) if now < until => (records, Some(until)),
-        _ => (ready, None),
-    }
+/// Where the applications of a cluster are reached now.
+pub(super) fn ready_addresses(cluster: &Cluster) -> impl Iterator<Item = IpAddr> {
+    cluster.nodes.iter().filter(|node| node.ready).flat_map(|node| node.addresses.iter().copied())
 }
 
 /// What the `apps` name of a cluster pointed at last.
@@ -199,11 +192,15 @@ pub(super) struct LastSet<'a> {
     pub(super) before: Option<&'a Arc<ClusterPart>>,
     /// By an earlier process, or by whoever plans for the others.
     pub(super) recalled: Option<&'a KeptSet>,
+    /// Whether it stays for longer than the grace time, as too many others have no ready node either.
+    pub(super) is_braked: bool,
 }
 
 impl LastSet<'_> {
-    /// The records, and until when they stay; `latest` if that begins only now.
-    fn of(&self, draft: &Draft, zone: &Zone, latest: Timestamp) -> Option<(Arc<[RecordSet]>, Timestamp)> {
+    /// The records, and until when they stay while no node is ready, which is for the zone's grace time: better an address
+    /// that may come back than a name that is gone from every cache.
+    fn kept(&self, draft: &Draft, zone: &Zone, now: Timestamp) -> Option<(Arc<[RecordSet]>, Timestamp)> {
+        let latest = now.saturating_add(zone.grace);
         let seen = self.before.and_then(|before| {
             let last = before.names.iter().find(|name| name.name == draft.apps_name)?;
             Some((last.addresses(), before.withdraw_at.unwrap_or(latest)))
@@ -316,6 +313,14 @@ fn nodes_ready(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &ClusterPart
     };
     let apps = &draft.apps_name;
     let (reason, message) = match part.withdraw_at {
+        Some(_) if part.held => {
+            let zone = &zone.name;
+            let release = format!("`fleetgate release zone {zone}` lets it go");
+            (
+                "Held",
+                format!("{lack}, as in many other clusters of Zone {zone}; {apps} keeps its last addresses; {release}"),
+            )
+        }
         Some(at) => ("Grace", format!("{lack}; {apps} keeps its last addresses until {at}")),
         None if is_published(zone) && cluster.ingress == IngressMode::Nodes => {
             ("NoReadyNode", format!("{lack}; {apps} is withdrawn until that changes"))

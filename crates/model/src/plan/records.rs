@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::brake::{Brake, Held, Scope};
 use super::quarantine::Quarantine;
 use super::step::Step;
 use crate::claim::Claim;
@@ -18,7 +19,7 @@ use crate::name::DnsName;
 use crate::policy::{self, Applicant, Ground, Holding, Placed, RecordClaim, Refused};
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
-use crate::resource::RecordClaims;
+use crate::resource::{Endpoint, RecordClaims};
 use crate::snapshot::{Condition, Detail, NameRecords, PartStatus, PublishedSet, Status, TenantName};
 
 #[derive(Debug, Default)]
@@ -34,6 +35,10 @@ pub(super) struct Records {
     /// The names that are to be aliases, as far as each claim by itself goes.
     is_alias: HashSet<DnsName>,
     usage: HashMap<ObjectName, Usage>,
+    /// Who has each name, in which zone; and how many names each has.
+    holders: HashMap<DnsName, Scope>,
+    counts: HashMap<Scope, usize>,
+    brake: Brake,
     pub(super) quarantine: Quarantine,
 }
 
@@ -91,11 +96,124 @@ pub(super) struct Touched {
     others: BTreeSet<ObjectRef>,
     tenants: BTreeSet<ObjectName>,
     names: BTreeSet<DnsName>,
+    /// Of whom more or less is held than before, or whose namespace may be another's.
+    pub(super) tenants_to_tell: BTreeSet<ObjectName>,
 }
 
+/// News of an object's claims.
+pub(super) type News = (ObjectRef, Option<Fact<RecordClaims>>);
+
 impl Records {
+    /// Takes in what is new, but for names that would go in a mass.
+    pub(super) fn take(&mut self, news: Vec<News>, ground: &Ground, now: Timestamp, touched: &mut Touched) {
+        let lost: Vec<Vec<(DnsName, Scope)>> =
+            news.iter().map(|(object, fact)| self.lost(object, fact.as_ref())).collect();
+        let mut going: BTreeMap<Scope, BTreeSet<&DnsName>> = BTreeMap::new();
+        for (name, (apex, tenant)) in lost.iter().flatten() {
+            for tenant in [None, tenant.clone()] {
+                going.entry((apex.clone(), tenant)).or_default().insert(name);
+            }
+        }
+        let mut braked = BTreeSet::new();
+        for (scope, names) in going {
+            let share = ground.zone_of(&scope.0).map_or(1.0, |zone| zone.max_share);
+            let has = self.counts.get(&scope).copied().unwrap_or_default();
+            if self.brake.lets_pass(&scope, names.len(), has, share, now) {
+                self.brake.pass(scope, names.len(), now);
+            } else {
+                braked.insert(scope);
+            }
+        }
+        for ((object, fact), lost) in news.into_iter().zip(lost) {
+            let held = lost.iter().filter(|(_, (apex, tenant))| {
+                [None, tenant.clone()].into_iter().any(|tenant| braked.contains(&(apex.clone(), tenant)))
+            });
+            let held: BTreeSet<&DnsName> = held.map(|(name, _)| name).collect();
+            self.hold(&object, fact, &held, now, touched);
+        }
+    }
+
+    /// The names that an object has and would not have any more, and whose they are.
+    fn lost(&self, object: &ObjectRef, fact: Option<&Fact<RecordClaims>>) -> Vec<(DnsName, Scope)> {
+        let Some(state) = self.objects.get(object) else { return Vec::new() };
+        let claims = |claims: &RecordClaims| -> BTreeSet<DnsName> {
+            claims.endpoints.iter().filter_map(|endpoint| Some(endpoint.claim.as_ref().ok()?.name.clone())).collect()
+        };
+        let still = fact.map(|fact| claims(&fact.value)).unwrap_or_default();
+        let has = state.claims.endpoints.iter().zip(&state.judged).filter(|(_, judged)| judged.verdict.is_ok());
+        let has: BTreeSet<&DnsName> = has.filter_map(|(at, _)| Some(&at.claim.as_ref().ok()?.name)).collect();
+        let lost = has.into_iter().filter(|name| !still.contains(*name));
+        lost.filter_map(|name| Some((name.clone(), self.holders.get(name)?.clone()))).collect()
+    }
+
+    /// Takes an object in with the names that are held, as they were.
+    fn hold(
+        &mut self,
+        object: &ObjectRef,
+        fact: Option<Fact<RecordClaims>>,
+        held: &BTreeSet<&DnsName>,
+        now: Timestamp,
+        touched: &mut Touched,
+    ) {
+        let before = self.brake.take(object);
+        touched.tenants_to_tell.extend(before.as_ref().map(|before| before.tenant.clone()));
+        let since = before.map_or(now, |before| before.since);
+        let Some(state) = self.objects.get(object).filter(|_| !held.is_empty()) else {
+            self.enter(object, fact, touched);
+            return;
+        };
+        let is_held = |endpoint: &&Endpoint| endpoint.claim.as_ref().is_ok_and(|claim| held.contains(&claim.name));
+        let kept: Vec<Endpoint> = state.claims.endpoints.iter().filter(is_held).cloned().collect();
+        let whole = match &fact {
+            Some(fact) => Fact {
+                value: RecordClaims {
+                    endpoints: fact.value.endpoints.iter().chain(&kept).cloned().collect(),
+                    ..fact.value.clone()
+                },
+                ..fact.clone()
+            },
+            None => Fact {
+                since: state.since.clone(),
+                generation: state.generation,
+                value: RecordClaims { cluster: state.claims.cluster.clone(), endpoints: kept.clone() },
+            },
+        };
+        if let Some(tenant) = state.tenant.clone() {
+            touched.tenants_to_tell.insert(tenant.clone());
+            self.brake.hold(object.clone(), Held { tenant, since, now: fact, kept });
+        }
+        self.enter(object, Some(whole), touched);
+    }
+
+    /// Lets go what somebody has released since it was held.
+    pub(super) fn release(&mut self, ground: &Ground, touched: &mut Touched) {
+        let is_released = |held: &Held| {
+            let of_tenant = ground.tenant(&held.tenant).and_then(|tenant| tenant.released);
+            let of_zone = |endpoint: &Endpoint| {
+                let zone = ground.zone_of(&endpoint.claim.as_ref().ok()?.name)?;
+                zone.released
+            };
+            let by_zones = held.kept.iter().all(|at| of_zone(at).is_some_and(|released| released >= held.since));
+            of_tenant.is_some_and(|released| released >= held.since) || by_zones
+        };
+        for (object, held) in self.brake.release(is_released) {
+            touched.tenants_to_tell.insert(held.tenant);
+            self.enter(&object, held.now, touched);
+        }
+    }
+
+    /// What is held of a tenant: how many records, and since when.
+    pub(super) fn held_of(&self, tenant: &ObjectName) -> Option<(usize, Timestamp)> {
+        self.brake.of_tenant(tenant)
+    }
+
+    /// Whether an object that is gone, or has lost names, is served on.
+    pub(super) fn is_held(&self, object: &ObjectRef) -> bool {
+        self.brake.is_held(object)
+    }
+
     /// Puts an object's new facts in the place of its old ones.
-    pub(super) fn enter(&mut self, object: &ObjectRef, fact: Option<Fact<RecordClaims>>, touched: &mut Touched) {
+    fn enter(&mut self, object: &ObjectRef, fact: Option<Fact<RecordClaims>>, touched: &mut Touched) {
         self.leave(object, touched);
         touched.objects.insert(object.clone());
         let Some(Fact { since, generation, value: claims }) = fact else { return };
@@ -185,6 +303,30 @@ impl Records {
                 touched.others.extend(line.into_iter().flatten().map(|rank| rank.object.clone()));
             }
         }
+    }
+
+    /// Notes what depends upon whose an address is.
+    pub(super) fn touch_address(&self, address: IpAddr, touched: &mut Touched) {
+        touched.others.extend(self.by_address.get(&address).into_iter().flatten().cloned());
+    }
+
+    /// The names that somebody wants to be aliases of this one.
+    pub(super) fn aliases_of(&self, name: &DnsName) -> impl Iterator<Item = &DnsName> {
+        self.aliases.get(name).into_iter().flatten()
+    }
+
+    /// The longest TTL of all published records that lead to an address.
+    pub(super) fn longest_ttl(&self, address: IpAddr) -> u32 {
+        let objects = self.by_address.get(&address).into_iter().flatten();
+        let states = objects.filter_map(|object| self.objects.get(object));
+        let ttls = states.flat_map(|state| {
+            state.claims.endpoints.iter().zip(&state.judged).filter_map(|(endpoint, judged)| {
+                let claim = endpoint.claim.as_ref().ok()?;
+                let placed = judged.by_itself.as_ref().ok()?;
+                addresses(&claim.data).contains(&address).then_some(placed.ttl)
+            })
+        });
+        ttls.max().unwrap_or(0)
     }
 
     /// Judges and settles what was touched.
@@ -340,7 +482,27 @@ impl Records {
             let records = NameRecords { name: name.clone(), records: sets.into() };
             TenantName { tenant, apex, authoritative, hand_out, records }
         });
+        self.count(name, held.as_ref());
         step.place_name(name, held);
+    }
+
+    fn count(&mut self, name: &DnsName, held: Option<&TenantName>) {
+        let scope = held.map(|held| (held.apex.clone(), Some(held.tenant.clone())));
+        let before = match &scope {
+            Some(scope) => self.holders.insert(name.clone(), scope.clone()),
+            None => self.holders.remove(name),
+        };
+        for ((apex, tenant), more) in
+            before.into_iter().map(|scope| (scope, false)).chain(scope.map(|scope| (scope, true)))
+        {
+            for scope in [(apex.clone(), None), (apex, tenant)] {
+                let count = self.counts.entry(scope.clone()).or_default();
+                *count = if more { *count + 1 } else { count.saturating_sub(1) };
+                if *count == 0 {
+                    self.counts.remove(&scope);
+                }
+            }
+        }
     }
 
     /// Whether a claim can stand beside those before it, and as what.

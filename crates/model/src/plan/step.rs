@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod reverse;
+
 use super::ledger::Ledger;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
@@ -25,6 +27,7 @@ pub(super) struct Step {
     zones: BTreeMap<ObjectName, Option<ZonePart>>,
     /// `None`: nobody has it by a claim any more.
     names: BTreeMap<DnsName, Option<TenantName>>,
+    reverse: reverse::ReverseStep,
     statuses: BTreeMap<ObjectRef, Option<Status>>,
     /// Domains whose serial may be another one, whatever their content.
     renumbered: BTreeSet<DnsName>,
@@ -38,6 +41,7 @@ impl Step {
             clusters: BTreeMap::new(),
             zones: BTreeMap::new(),
             names: BTreeMap::new(),
+            reverse: reverse::ReverseStep::default(),
             statuses: BTreeMap::new(),
             renumbered: BTreeSet::new(),
         }
@@ -125,14 +129,15 @@ impl Step {
         let changed = self.apply_zone_parts(&mut next, &mut names);
         let clusters = self.apply_cluster_parts(&mut next, &mut names);
         let claimed = self.apply_names(&mut next, &mut names);
+        let (reversed, addresses) = self.apply_reverse(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &mut names);
         let statuses = self.apply_statuses(&mut next, broken);
-        let changed = changed || claimed || ground.is_some();
+        let changed = changed || claimed || reversed || ground.is_some();
         if !changed && clusters.is_empty() && statuses.is_empty() {
             return (self.before, Changes::default());
         }
         next.revision += 1;
-        (Arc::new(next), Changes { zones, names: names.in_order(), clusters, statuses })
+        (Arc::new(next), Changes { zones, names: names.in_order(), clusters, addresses, statuses })
     }
 
     fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
@@ -263,18 +268,20 @@ impl Step {
             }
             next.zones.insert_mut(name, Arc::new(part));
         }
+        self.number_reverse(&touched, next, names, &mut changes);
         changes
     }
 
     /// A domain that passes from one zone to another stays in service: those of its names that are the same under both
     /// take no step.
     fn withdrawn_zones(&self, next: &Snapshot) -> Vec<ZoneChange> {
-        if self.zones.is_empty() {
+        if self.zones.is_empty() && self.reverse.is_empty() {
             return Vec::new();
         }
         let served = |part: &&Arc<ZonePart>| part.authoritative;
-        let still: BTreeSet<&DnsName> = next.zones.values().filter(served).map(|part| &part.apex).collect();
+        let still: BTreeSet<&DnsName> = next.zones().filter(served).map(|part| &part.apex).collect();
         let before = self.zones.keys().filter_map(|name| self.before.zones.get(name)).filter(served);
+        let before = before.chain(self.reverse.apexes().filter_map(|apex| self.before.reverse_zones.get(apex)));
         let gone = before.filter(|part| !still.contains(&part.apex));
         gone.map(|part| ZoneChange::Withdraw { apex: part.apex.clone() }).collect()
     }

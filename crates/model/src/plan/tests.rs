@@ -1,6 +1,8 @@
 //! The plan, told as text: facts go in a line each, and what came of them is read back as lines.
 
 mod accepted;
+mod addresses;
+mod brake;
 mod fleet;
 mod gate;
 mod hub;

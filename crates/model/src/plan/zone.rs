@@ -17,9 +17,9 @@ use crate::snapshot::{Detail, NameRecords, RecordData, RecordSet, Soa, Status, Z
 use crate::zone_file::ZoneFile;
 
 /// DESIGN: the SOA timers that a secondary gets.
-const REFRESH: u32 = 3600;
-const RETRY: u32 = 600;
-const EXPIRE: u32 = 86_400;
+pub(super) const REFRESH: u32 = 3600;
+pub(super) const RETRY: u32 = 600;
+pub(super) const EXPIRE: u32 = 86_400;
 /// Where the agents' door is found by server name.
 pub(crate) const AGENTS_LABEL: &str = "agents";
 
@@ -59,6 +59,8 @@ impl Domains {
             negative_ttl: soa(zone).minimum,
             authoritative: zone.authoritative,
             hand_out: zone.hand_out,
+            max_share: zone.max_share,
+            released: zone.released,
             name: zone.name.clone(),
             file: zone.zone_file.clone(),
         });
@@ -193,6 +195,7 @@ fn part(zone: &Zone, before: &Domains, domains: &mut Domains) -> ZonePart {
         digest: Digest::default(),
         authoritative: zone.authoritative,
         hand_out: zone.hand_out,
+        pool: None,
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
 
 use super::Applicant;
-use crate::fact::Since;
+use crate::fact::{Since, Timestamp};
 use crate::identity::{ClusterName, ObjectName};
 use crate::name::DnsName;
+use crate::network::Cidr;
 use crate::resource::Tenant;
 use crate::zone_file::ZoneFile;
 
@@ -27,6 +28,10 @@ pub struct Ground {
     reserved: HashTrieMapSync<DnsName, ObjectName>,
     /// The addresses of nodes, and of whose: a tenant as often as its clusters have the address.
     nodes: HashTrieMapSync<IpAddr, Arc<[ObjectName]>>,
+    /// The ranges of the pools, by their first address; none lies in another.
+    pools: RedBlackTreeMapSync<IpAddr, Cidr>,
+    /// The addresses that were given, and to the claims of which namespace.
+    addresses: HashTrieMapSync<IpAddr, ObjectName>,
 }
 
 /// Who has the right to claim at and under a name.
@@ -47,6 +52,8 @@ pub(crate) struct ZoneGround {
     pub(crate) negative_ttl: u32,
     pub(crate) authoritative: bool,
     pub(crate) hand_out: bool,
+    pub(crate) max_share: f64,
+    pub(crate) released: Option<Timestamp>,
     pub(crate) name: ObjectName,
     pub(crate) file: Option<Arc<ZoneFile>>,
 }
@@ -103,6 +110,11 @@ impl Ground {
         self.namespaces.get(namespace)?.first().map(|(_, tenant)| tenant)
     }
 
+    /// All that say so.
+    pub(crate) fn owners_of_namespace(&self, namespace: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.namespaces.get(namespace).into_iter().flat_map(|owners| owners.iter().map(|(_, tenant)| tenant))
+    }
+
     pub fn tenant(&self, name: &ObjectName) -> Option<&Arc<Tenant>> {
         self.tenants.get(name)
     }
@@ -147,7 +159,7 @@ impl Ground {
     }
 
     /// Whether it is the tenant's; `None` if it is nobody's.
-    pub(super) fn is_tenants(&self, tenant: &ObjectName, name: &DnsName) -> Option<bool> {
+    pub(crate) fn is_tenants(&self, tenant: &ObjectName, name: &DnsName) -> Option<bool> {
         self.suffix_of(name).map(|(_, suffix)| suffix.is_tenants(tenant))
     }
 
@@ -173,9 +185,41 @@ impl Ground {
         self.reserved.get(name)
     }
 
+    /// The zone with this very apex.
+    pub(crate) fn zone_at(&self, apex: &DnsName) -> Option<&Arc<ZoneGround>> {
+        self.zones.get(apex)
+    }
+
+    /// The tenant to one of whose claims the address was given.
+    pub(super) fn address_owner(&self, address: IpAddr) -> Option<&ObjectName> {
+        self.tenant_of_namespace(self.addresses.get(&address)?)
+    }
+
+    /// Whether the address is given by a claim or not at all.
+    pub(super) fn is_in_pool(&self, address: IpAddr) -> bool {
+        let range = self.pools.range(..=address).next_back();
+        range.is_some_and(|(_, range)| range.contains(address)) || self.addresses.contains_key(&address)
+    }
+
     /// Who has nodes with this address.
     pub(super) fn node_owners(&self, address: IpAddr) -> &[ObjectName] {
         self.nodes.get(&address).map_or(&[], |owners| owners)
+    }
+
+    pub(crate) fn set_pools(&mut self, ranges: impl IntoIterator<Item = Cidr>) {
+        self.pools = ranges.into_iter().map(|range| (range.network(), range)).collect();
+    }
+
+    /// Returns whether that is new.
+    pub(crate) fn set_address(&mut self, address: IpAddr, namespace: Option<ObjectName>) -> bool {
+        if self.addresses.get(&address) == namespace.as_ref() {
+            return false;
+        }
+        match namespace {
+            Some(namespace) => self.addresses.insert_mut(address, namespace),
+            None => _ = self.addresses.remove_mut(&address),
+        }
+        true
     }
 
     /// Whether that made a difference.

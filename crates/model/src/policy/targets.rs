@@ -54,9 +54,17 @@ fn check_address(ground: &Ground, tenant: &Tenant, target: IpAddr) -> Result<(),
     if reach::is_disguised(target) {
         return Err(Refusal::TargetForbidden { target, kind: "IPv4-in-IPv6" });
     }
-    let owners = ground.node_owners(target);
-    if owners.contains(&tenant.name) {
+    let owner = ground.address_owner(target);
+    if owner == Some(&tenant.name) {
         return Ok(());
+    }
+    let owners = ground.node_owners(target);
+    if owners.contains(&tenant.name) && owner.is_none() {
+        return Ok(());
+    }
+    // What a pool has is had by a claim, whatever range it lies in.
+    if ground.is_in_pool(target) {
+        return Err(Refusal::TargetNotAllowed { target });
     }
     // A wide range does not let anybody inside: private addresses are had by a range that is itself private.
     let inside = reach::is_private(target);

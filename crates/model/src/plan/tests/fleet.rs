@@ -1,13 +1,16 @@
 //! A planner with a clock, facts as lines of text, and its snapshot as lines of text.
 //!
 //! ```text
-//! zone main fleet.example since=1 ttl=30 grace=60 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
+//! zone main fleet.example since=1 ttl=30 grace=60 share=1 released=1000 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
-//! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5
+//! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5 released=1000
 //! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
-//! pool public
+//! pool public 198.51.100.0/29 since=1 ns=ns1.fleet.example domain=pool.example ttl=300 rest=3600 (no name servers by default)
+//! claim acme/web public since=1 IPv6 cluster=c1 ptr=www.c1.fleet.example address=198.51.100.1
+//! address 198.51.100.1 acme/web public until=1061
+//! policy federated (a kind that nothing acts upon yet)
 //! broken cluster c1
 //! number main 1000 0123456789abcdef0123456789abcdef
 //! gone cluster c1
@@ -20,10 +23,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::super::*;
+use crate::address::{AddressClaim, AddressPool, ClaimId, Reverse};
 use crate::fact::{Number, Since};
 use crate::name::DnsName;
 use crate::network::Location;
 use crate::policy::RecordClaim;
+use crate::pool::Family;
 use crate::record::{Exchange, RecordData, Server, Strings};
 use crate::resource::{
     Access, ControlPlaneService, Endpoint, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, RecordClaims,
@@ -163,7 +168,30 @@ fn fact(line: &str) -> FactChange {
             FactChange::Records(records_object(name), Some(settings.fact(claims(&settings))))
         }
         ["gone", "records", name] => FactChange::Records(records_object(name), None),
-        ["pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), true),
+        ["policy", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::FederationPolicy, parse(name)), true),
+        ["pool", name, ranges, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::AddressPool(parse(name), Some(settings.fact(pool(name, ranges, &settings))))
+        }
+        ["claim", id, pool, ref settings @ ..] => {
+            let settings = Settings(settings);
+            let claim = AddressClaim {
+                pool: parse(pool),
+                family: if settings.has("IPv6") { Family::V6 } else { Family::V4 },
+                cluster: settings.get("cluster").map(parse),
+                ptr: settings.get("ptr").map(parse),
+                address: settings.get("address").map(parse),
+            };
+            FactChange::AddressClaim(claim_id(id), Some(settings.fact(claim)))
+        }
+        ["address", address, claim, pool, ref settings @ ..] => {
+            let released_until = Settings(settings).get("until").map(|until| at(parse(until)));
+            let claim = claim_id(claim);
+            let allocation = Allocation { pool: parse(pool), claim, uid: "1".into(), released_until };
+            FactChange::Address(parse(address), Some(allocation))
+        }
+        ["gone", "claim", id] => FactChange::AddressClaim(claim_id(id), None),
+        ["gone", "address", address] => FactChange::Address(parse(address), None),
         ["broken", kind, name] => {
             let kind = Kind::find(kind).unwrap_or_else(|| panic!("no kind: {kind}"));
             let refusal = Refusal::Malformed { reason: "a test says so".into() };
@@ -176,7 +204,10 @@ fn fact(line: &str) -> FactChange {
         ["gone", "zone", name] => FactChange::Zone(parse(name), None),
         ["gone", "tenant", name] => FactChange::Tenant(parse(name), None),
         ["gone", "cluster", name] => FactChange::Cluster(parse(name), None),
-        ["gone", "pool", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::AddressPool, parse(name)), false),
+        ["gone", "pool", name] => FactChange::AddressPool(parse(name), None),
+        ["gone", "policy", name] => {
+            FactChange::Other(ObjectRef::cluster_scoped(Kind::FederationPolicy, parse(name)), false)
+        }
         _ => panic!("no fact: {line}"),
     }
 }
@@ -239,6 +270,8 @@ fn zone(name: &str, domain: &str, settings: &Settings<'_>) -> Zone {
         authoritative: !settings.has("external"),
         hand_out: settings.has("handout"),
         grace: Duration::from_secs(parse(settings.get("grace").unwrap_or("60"))),
+        max_share: parse(settings.get("share").unwrap_or("1")),
+        released: settings.get("released").map(|seconds| at(parse(seconds))),
         hindrance: settings.has("dnssec").then_some(Refusal::NotYet("spec.dnssec")),
     }
 }
@@ -283,9 +316,31 @@ fn tenant(name: &str, settings: &Settings<'_>) -> Tenant {
         domains: settings.list("domains").map(parse).collect(),
         allowed_names: settings.get("names").map(|names| names.split(',').map(parse).collect()),
         allowed_targets: settings.list("allow").map(parse).collect(),
-        quota: Quota { records: settings.get("records").map(parse), ..Quota::default() },
+        quota: Quota {
+            records: settings.get("records").map(parse),
+            addresses: settings.get("addresses").map(parse),
+            ..Quota::default()
+        },
+        released: settings.get("released").map(|seconds| at(parse(seconds))),
         limits: settings.limits(),
     }
+}
+
+fn pool(name: &str, ranges: &str, settings: &Settings<'_>) -> AddressPool {
+    let nameservers: Vec<DnsName> = settings.list("ns").map(parse).collect();
+    let (domain, ttl) = (settings.get("domain").unwrap_or("pool.example"), settings.get("ttl").unwrap_or("300"));
+    let reverse = Reverse { nameservers, domain: parse(domain), ttl: parse(ttl) };
+    AddressPool {
+        name: parse(name),
+        ranges: ranges.split(',').map(parse).collect(),
+        reverse: (!reverse.nameservers.is_empty()).then_some(reverse),
+        quarantine: Duration::from_secs(parse(settings.get("rest").unwrap_or("3600"))),
+    }
+}
+
+pub(super) fn claim_id(text: &str) -> ClaimId {
+    let (namespace, name) = text.split_once('/').unwrap_or_else(|| panic!("no namespace: {text}"));
+    ClaimId { namespace: parse(namespace), name: parse(name) }
 }
 
 fn records_object(name: &str) -> ObjectRef {

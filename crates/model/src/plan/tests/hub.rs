@@ -59,8 +59,8 @@ fn what_cannot_be_read_is_refused_until_it_can() {
 fn what_cannot_be_read_is_forgotten_when_it_is_gone() {
     let mut fleet = Fleet::grounded("");
     let before = fleet.planned.snapshot.statuses().count();
-    for (kind, name) in [("zone", "z"), ("tenant", "t"), ("cluster", "c"), ("pool", "p")] {
-        let broken = if kind == "pool" { "addresspool" } else { kind };
+    for (kind, name) in [("zone", "z"), ("tenant", "t"), ("cluster", "c"), ("policy", "p")] {
+        let broken = if kind == "policy" { "federationpolicy" } else { kind };
         fleet.plan(1001, &format!("broken {broken} {name}"));
         assert_eq!(fleet.planned.snapshot.statuses().count(), before + 1, "{kind}");
         let snapshot = Arc::clone(&fleet.planned.snapshot);

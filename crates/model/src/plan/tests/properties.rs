@@ -99,7 +99,7 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
         3 => zone,
         2 => tenant,
         6 => records,
-        1 => Just("pool p".to_owned()),
+        1 => Just("policy p".to_owned()),
     ]
 }
 
@@ -109,14 +109,16 @@ fn change(grace: &'static str) -> impl Strategy<Value = String> {
         match fate {
             "gone" => gone_line(&line),
             "broken" if line.starts_with("records") => gone_line(&line),
-            "broken" => gone_line(&line).replacen("gone pool", "gone addresspool", 1).replacen("gone", "broken", 1),
+            "broken" => {
+                gone_line(&line).replacen("gone policy", "gone federationpolicy", 1).replacen("gone", "broken", 1)
+            }
             _ => line,
         }
     })
 }
 
 fn gone_line(line: &str) -> String {
-    let line = line.trim().trim_start_matches("broken ").trim_start_matches("address");
+    let line = line.trim().trim_start_matches("broken ").trim_start_matches("federation");
     let mut words = line.split_whitespace();
     format!("gone {} {}", words.next().unwrap_or(""), words.next().unwrap_or(""))
 }
@@ -269,7 +271,8 @@ fn assert_sound(planner: &Planner) {
     assert_eq!(content.by_id, by_id);
     assert_eq!(content.by_server_name, by_server_name);
 
-    let scheduled = snapshot.clusters.iter().filter_map(|(name, part)| Some((part.withdraw_at?, name.clone())));
+    let scheduled = snapshot.clusters.iter().filter(|(_, part)| !part.held);
+    let scheduled = scheduled.filter_map(|(name, part)| Some((part.withdraw_at?, name.clone())));
     assert_eq!(planner.withdrawals, scheduled.collect::<BTreeSet<_>>());
 
     assert_eq!(snapshot.refused_count(), snapshot.statuses().filter(|(_, status)| status.refusal().is_some()).count());
@@ -278,10 +281,10 @@ fn assert_sound(planner: &Planner) {
     let zones = planner.zones.keys().map(|name| object(Kind::Zone, name));
     let tenants = planner.tenants.keys().map(|name| object(Kind::Tenant, name));
     let clusters = planner.clusters.keys().map(|name| object(Kind::Cluster, &name.into()));
-    let broken = planner.broken.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
+    let broken = planner.broken.keys().filter(|object| object.kind != Kind::FederationPolicy).cloned();
     let records = planner.records.objects().cloned();
     let known: BTreeSet<_> = zones.chain(tenants).chain(clusters).chain(broken).chain(records).collect();
-    let told = content.statuses.keys().filter(|object| object.kind != Kind::AddressPool).cloned();
+    let told = content.statuses.keys().filter(|object| object.kind != Kind::FederationPolicy).cloned();
     assert_eq!(told.collect::<BTreeSet<_>>(), known);
     for (object, status) in snapshot.statuses() {
         let accepted = status.refusal().is_none();

@@ -134,6 +134,6 @@ fn a_deleted_object_has_no_status() {
     fleet.plan(1001, "gone cluster a\n gone cluster b\n gone tenant acme\n gone tenant initech");
     fleet.plan(1001, "gone zone twin\n gone zone main");
     assert_eq!(fleet.planned.snapshot.statuses().count(), 0);
-    let unknown = fleet.plan(1001, "gone cluster a\n gone tenant acme\n gone zone main\n gone pool p");
+    let unknown = fleet.plan(1001, "gone cluster a\n gone tenant acme\n gone zone main\n gone policy p");
     assert_eq!(unknown.changes, crate::Changes::default());
 }
