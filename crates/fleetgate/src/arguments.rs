@@ -54,7 +54,7 @@ pub(crate) enum Command {
 pub(crate) enum AgentCommand {
     /// Carry a node's connections to its API server through the hub's shared door
     NodeProxy(Box<NodeProxyOptions>),
-    /// Publish the cluster's DNSEndpoints through the hub, and write what became of each beside it
+    /// Publish the cluster's `DNSEndpoint`s through the hub, and write what became of each beside it
     Sync(Box<SyncOptions>),
     /// Be ExternalDNS' webhook provider: what it publishes goes to the hub
     ExternalDns(Box<ExternalDnsOptions>),
@@ -89,7 +89,7 @@ pub(crate) struct SyncOptions {
     /// A kubeconfig for the tenant's cluster; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Publish the DNSEndpoints of this namespace; may be given several times. All namespaces by default
+    /// Publish the `DNSEndpoint`s of this namespace; may be given several times. All namespaces by default
     #[arg(long, value_name = "NS", value_delimiter = ',', env = "FLEETGATE_NAMESPACES")]
     pub(crate) namespace: Vec<String>,
     /// Metrics, /healthz, /readyz, and /refused with the records that are not published

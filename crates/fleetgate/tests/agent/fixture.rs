@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -163,7 +163,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// `role` and what is only of it.
-    pub(crate) fn start(hub: &Hub, bootstrap: &PathBuf, role: &[&str]) -> Self {
+    pub(crate) fn start(hub: &Hub, bootstrap: &Path, role: &[&str]) -> Self {
         let mut command: Vec<String> = ["agent"].iter().chain(role).map(|&word| word.to_owned()).collect();
         let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
         add("--hub", hub.agents.to_string());
@@ -174,7 +174,7 @@ impl Agent {
         // Where it listens it listens again.
         for option in ["listen", "health"] {
             if let Some(at) = command.iter().position(|word| *word == format!("--{option}")) {
-                command[at + 1] = started[option].as_str().unwrap().to_owned();
+                started[option].as_str().unwrap().clone_into(&mut command[at + 1]);
             }
         }
         Self { command, process, started }

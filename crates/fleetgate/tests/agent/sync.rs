@@ -71,7 +71,7 @@ fn records_and_verdicts_survive_the_death_of_either_side_at_every_step() {
         hub.wait_for(WEB, &[&second]);
         wait_for_verdict(&tenant, "wishes", "1", "1");
         step(&mut hub, &mut agent, &|| {
-            drop(tenant.kubectl(&["delete", "dnsendpoint", "wishes", "-n", "shop"]).unwrap())
+            drop(tenant.kubectl(&["delete", "dnsendpoint", "wishes", "-n", "shop"]).unwrap());
         });
         hub.wait_for(WEB, &[NODE]);
         assert_eq!(hub.resolve("stays.c1.fleet.example", "A"), ["203.0.113.99"]);
