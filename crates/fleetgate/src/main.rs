@@ -8,6 +8,7 @@ mod control;
 mod credential;
 mod demo;
 mod explain;
+mod external_dns;
 mod get;
 mod hand_over;
 mod home;
@@ -17,6 +18,7 @@ mod leading;
 mod node_proxy;
 mod serve;
 mod stand_in;
+mod sync;
 mod table;
 mod telemetry;
 
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         }
         Command::Demo(options) => demo::run(&options),
         Command::Agent(AgentCommand::NodeProxy(options)) => node_proxy::run(&options),
+        Command::Agent(AgentCommand::Sync(options)) => sync::run(&options),
+        Command::Agent(AgentCommand::ExternalDns(options)) => external_dns::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");
