@@ -343,6 +343,15 @@ pub(crate) struct CheckOptions {
     /// The folder of manifests
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
     pub(crate) fleet: PathBuf,
+    /// Also print what would resolve differently from what a running fleetgate serves, or another folder holds
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// The folder to compare with, instead of a running fleetgate
+    #[arg(long, value_name = "DIR", requires = "diff")]
+    pub(crate) against: Option<PathBuf>,
+    /// Where the running fleetgate's --admin is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
+    pub(crate) admin: SocketAddr,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! The agents' door of the real binary: who gets in, what is kept, and who does not get in any more.
 
 #[path = "../agents/client.rs"]
-mod client;
+pub(crate) mod client;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

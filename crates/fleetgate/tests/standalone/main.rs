@@ -4,6 +4,7 @@
 mod addresses;
 mod admin;
 mod agents;
+mod attacks;
 mod bad_input;
 mod crash;
 mod demo;
