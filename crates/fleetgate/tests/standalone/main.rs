@@ -1,6 +1,7 @@
 //! The real binary on a folder, met by real clients.
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
+mod addresses;
 mod admin;
 mod agents;
 mod bad_input;
