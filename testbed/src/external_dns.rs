@@ -3,6 +3,7 @@
 use crate::bind::RunningBind;
 use crate::installed::{NotBuilt, built, or_skip};
 use crate::process::{Process, ProcessError};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -67,25 +68,44 @@ impl ExternalDns {
         bind: &RunningBind,
         registry: Registry<'_>,
     ) -> Result<RunningExternalDns, ProcessError> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.command(kubeconfig, namespace, registry);
         command
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .args(["--source=crd", &format!("--namespace={namespace}")])
             .args(["--provider=rfc2136", "--rfc2136-host=127.0.0.1", "--rfc2136-tsig-axfr"])
             .args([format!("--rfc2136-port={}", bind.address().port()), format!("--rfc2136-zone={}", bind.zone())])
             .args([&format!("--rfc2136-tsig-keyname={}", bind.key_name()), "--rfc2136-tsig-secret-alg=hmac-sha256"])
             // Every process of this machine may read arguments.
             .env("EXTERNAL_DNS_RFC2136_TSIG_SECRET", bind.key_secret())
-            .arg(format!("--domain-filter={}", bind.zone()))
-            .args(["--interval=1s", "--policy=sync", "--metrics-address=127.0.0.1:0"]);
+            .arg(format!("--domain-filter={}", bind.zone()));
+        Ok(RunningExternalDns { process: Process::start(&command)? })
+    }
+
+    /// The same with a webhook provider, such as ours. It ends when the provider is away.
+    pub fn start_with_webhook(
+        &self,
+        kubeconfig: &Path,
+        namespace: &str,
+        provider: SocketAddr,
+        registry: Registry<'_>,
+    ) -> Result<RunningExternalDns, ProcessError> {
+        let mut command = self.command(kubeconfig, namespace, registry);
+        command.args(["--provider=webhook", &format!("--webhook-provider-url=http://{provider}")]);
+        Ok(RunningExternalDns { process: Process::start(&command)? })
+    }
+
+    fn command(&self, kubeconfig: &Path, namespace: &str, registry: Registry<'_>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(kubeconfig).args(["--source=crd", &format!("--namespace={namespace}")]).args([
+            "--interval=1s",
+            "--policy=sync",
+            "--metrics-address=127.0.0.1:0",
+        ]);
         match registry {
             Registry::Noop => command.arg("--registry=noop"),
             Registry::Txt { owner, prefix } => {
                 command.args(["--registry=txt", &format!("--txt-owner-id={owner}"), &format!("--txt-prefix={prefix}")])
             }
         };
-        Ok(RunningExternalDns { process: Process::start(&command)? })
+        command
     }
 }
 

@@ -1,8 +1,16 @@
-//! What runs in a tenant cluster. So far the node proxy: every node's own way to its API server, through the hub's
-//! shared door.
+//! What runs in a tenant cluster: the node proxy, every node's own way to its API server through the hub's shared door;
+//! and who publishes the cluster's records through the agents' door ([`link`]), from `DNSEndpoint`s ([`sync`]) or as a
+//! provider of ExternalDNS ([`external_dns`]).
 
+mod claims;
+pub mod external_dns;
+pub mod health;
+mod http;
+pub mod link;
 pub mod node_proxy;
 mod place;
+pub mod sync;
 
+pub use link::{Link, LinkError, LinkMetrics, LinkOptions};
 pub use node_proxy::{NodeProxy, NodeProxyError, NodeProxyOptions};
 pub use place::{Place, PlaceError};

@@ -66,6 +66,7 @@ impl Interface {
                 .route("/v1/objects/{kind}/{name}", get(objects::get_one))
                 .route("/v1/objects/{kind}/{namespace}/{name}", get(objects::get_namespaced))
                 .route("/v1/refusals", get(objects::refusals))
+                .route("/v1/records", get(objects::records))
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/credentials", get(credentials::list).post(credentials::issue))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))

@@ -7,6 +7,7 @@ use axum::extract::{Path, Query, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use model::identity::Kind;
+use model::listing;
 use model::policy::Refused;
 use model::snapshot::{Detail, PartStatus};
 use model::{ObjectName, ObjectRef, Snapshot};
@@ -62,6 +63,15 @@ pub(crate) async fn list(
     let records = records.filter(|(object, _)| wanted(object));
     let items: Vec<Value> = records.map(|(object, record)| show(&object, &record, &snapshot)).collect();
     Ok(Json(json!({ "apiVersion": "v1", "kind": "List", "items": items })))
+}
+
+/// Everything that is in DNS now, set by set.
+pub(crate) async fn records(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+    let listing = state.snapshot.load().listing();
+    let sets = listing.into_iter().map(|((name, rtype), set)| {
+        json!({ "name": name.to_string(), "type": listing::type_name(rtype), "ttl": set.ttl, "records": set.records })
+    });
+    Json(json!({ "sets": sets.collect::<Vec<_>>() }))
 }
 
 pub(crate) async fn get_one(

@@ -56,6 +56,63 @@ pub(crate) enum Command {
 pub(crate) enum AgentCommand {
     /// Carry a node's connections to its API server through the hub's shared door
     NodeProxy(Box<NodeProxyOptions>),
+    /// Publish the cluster's `DNSEndpoint`s through the hub, and write what became of each beside it
+    Sync(Box<SyncOptions>),
+    /// Be ExternalDNS' webhook provider: what it publishes goes to the hub
+    ExternalDns(Box<ExternalDnsOptions>),
+}
+
+/// How an agent meets the hub.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LinkOptions {
+    /// The hub's --agents door; may be given several times, and is tried in this order
+    #[arg(long, value_name = "HOST:PORT", required = true, value_delimiter = ',', env = "FLEETGATE_AGENTS")]
+    pub(crate) hub: Vec<agent::Place>,
+    /// The file that `fleetgate credential issue` printed; read again whenever the agent has to enrol
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_BOOTSTRAP")]
+    pub(crate) bootstrap: PathBuf,
+    /// Keep the agent's certificate here, so that a restart needs no enrolment; a token is good for that for some time only
+    #[arg(long, value_name = "DIR", env = "FLEETGATE_STATE")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+impl LinkOptions {
+    /// `name` is of the file in the state folder: several agents may share one.
+    pub(crate) fn resolve(&self, name: &'static str) -> agent::LinkOptions {
+        let state = self.state.clone().map(|folder| (folder, name));
+        agent::LinkOptions { hubs: self.hub.clone(), bootstrap: self.bootstrap.clone(), state }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SyncOptions {
+    #[command(flatten)]
+    pub(crate) link: LinkOptions,
+    /// A kubeconfig for the tenant's cluster; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Publish the `DNSEndpoint`s of this namespace; may be given several times. All namespaces by default
+    #[arg(long, value_name = "NS", value_delimiter = ',', env = "FLEETGATE_NAMESPACES")]
+    pub(crate) namespace: Vec<String>,
+    /// Metrics, /healthz, /readyz, and /refused with the records that are not published
+    #[arg(long, value_name = "ADDR", env = "FLEETGATE_HEALTH")]
+    pub(crate) health: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExternalDnsOptions {
+    #[command(flatten)]
+    pub(crate) link: LinkOptions,
+    /// Where ExternalDNS finds its provider (its --webhook-provider-url)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8888", env = "FLEETGATE_LISTEN")]
+    pub(crate) listen: SocketAddr,
+    /// Metrics, /healthz, /readyz, and /refused with the records that are not published
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", env = "FLEETGATE_HEALTH")]
+    pub(crate) health: SocketAddr,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Args)]
@@ -288,6 +345,15 @@ pub(crate) struct CheckOptions {
     /// The folder of manifests
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET")]
     pub(crate) fleet: PathBuf,
+    /// Also print what would resolve differently from what a running fleetgate serves, or another folder holds
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// The folder to compare with, instead of a running fleetgate
+    #[arg(long, value_name = "DIR", requires = "diff")]
+    pub(crate) against: Option<PathBuf>,
+    /// Where the running fleetgate's --admin is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
+    pub(crate) admin: SocketAddr,
 }
 
 #[derive(Debug, Args)]

@@ -8,21 +8,19 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
 use model::identity::Kind;
-use model::snapshot::{Condition, Status};
-use model::{ObjectRef, Planner, Timestamp};
+use model::policy::Refused;
+use model::snapshot::{Condition, Detail, Status};
+use model::{FactChange, ObjectRef, Planner, Snapshot, Timestamp};
 use store::{Database, Home, RefusedFile};
 
 use crate::arguments::CheckOptions;
 
-pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
-    // The very path that `serve` takes, with nothing to remember: without a database nobody was first.
-    let database = Arc::new(Database::in_memory()?);
-    let (_home, update) = Home::open(&options.fleet, Arc::clone(&database))?;
-    let mut planner = Planner::default();
-    let snapshot = planner.apply(update.facts, Timestamp::default()).snapshot;
+mod diff;
 
+pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+    let Planned { database, refused, snapshot } = plan(&options.fleet)?;
     let mut problems = 0_usize;
-    for refused in &update.refused {
+    for refused in &refused {
         problems += refused.mistakes.len();
         print_mistakes(&options.fleet, refused);
     }
@@ -35,6 +33,21 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
             problems += 1;
             print_refusal(&options.fleet, object, status, refusal, &places);
         }
+        let Detail::Records { parts } = &status.detail else { continue };
+        for (number, part) in parts.iter().enumerate() {
+            let Err(Refused { refusal, field }) = &part.outcome else { continue };
+            problems += 1;
+            let at = place(&options.fleet, object, &places);
+            let message = format!("{at}: {object}: spec.endpoints[{number}].{field}: {refusal}");
+            print_report(&Report::new(MietteDiagnostic::new(message).with_code(refusal.code())));
+        }
+    }
+    if options.diff {
+        let before = match &options.against {
+            Some(folder) => diff::of_snapshot(&plan(folder)?.snapshot),
+            None => diff::of_server(options.admin)?,
+        };
+        diff::print(&before, &diff::of_snapshot(&snapshot));
     }
 
     let count = |kind: Kind| objects.iter().filter(|(object, _)| object.kind == kind).count();
@@ -46,6 +59,27 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
     };
     println!("{clusters} clusters, {tenants} tenants, {zones} zones: {verdict}");
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Planned {
+    database: Arc<Database>,
+    refused: Vec<RefusedFile>,
+    snapshot: Arc<Snapshot>,
+}
+
+/// The very path that `serve` takes, with nothing to remember: without a database nobody was first.
+fn plan(fleet: &Path) -> anyhow::Result<Planned> {
+    let database = Arc::new(Database::in_memory()?);
+    let (_home, update) = Home::open(fleet, Arc::clone(&database))?;
+    let mut planner = Planner::default();
+    let mut planned = planner.apply(update.facts, Timestamp::default());
+    // As if the server had written down who has which address; what depends on that is judged then.
+    while !planned.addresses.is_empty() {
+        let written = planned.addresses.into_iter();
+        let written = written.map(|(address, allocation)| FactChange::Address(address, allocation));
+        planned = planner.apply(written.collect::<Vec<_>>(), Timestamp::default());
+    }
+    Ok(Planned { database, refused: update.refused, snapshot: planned.snapshot })
 }
 
 fn print_mistakes(fleet: &Path, refused: &RefusedFile) {
@@ -77,10 +111,7 @@ fn print_refusal(
     refusal: &Condition,
     places: &BTreeMap<ObjectRef, (PathBuf, usize)>,
 ) {
-    let place = |object: &ObjectRef| match places.get(object) {
-        Some((file, line)) => format!("{}:{line}", fleet.join(file).display()),
-        None => fleet.display().to_string(),
-    };
+    let place = |object: &ObjectRef| place(fleet, object, places);
     let (at, code) = (place(object), refusal.reason);
     match &status.lost_to {
         None => print_report(&Report::new(
@@ -93,6 +124,13 @@ fn print_refusal(
             let help = "only one of them is served: the one that the server saw first";
             print_report(&Report::new(MietteDiagnostic::new(message).with_code(code).with_help(help)));
         }
+    }
+}
+
+fn place(fleet: &Path, object: &ObjectRef, places: &BTreeMap<ObjectRef, (PathBuf, usize)>) -> String {
+    match places.get(object) {
+        Some((file, line)) => format!("{}:{line}", fleet.join(file).display()),
+        None => fleet.display().to_string(),
     }
 }
 

@@ -8,6 +8,7 @@ mod control;
 mod credential;
 mod demo;
 mod explain;
+mod external_dns;
 mod get;
 mod hand_over;
 mod home;
@@ -18,6 +19,7 @@ mod node_proxy;
 mod release;
 mod serve;
 mod stand_in;
+mod sync;
 mod table;
 mod telemetry;
 
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
         }
         Command::Demo(options) => demo::run(&options),
         Command::Agent(AgentCommand::NodeProxy(options)) => node_proxy::run(&options),
+        Command::Agent(AgentCommand::Sync(options)) => sync::run(&options),
+        Command::Agent(AgentCommand::ExternalDns(options)) => external_dns::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");

@@ -2,6 +2,8 @@
 //!
 //! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
 //! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]).
+//!
+//! In a tenant cluster an agent reads what is to be published of it, and says what became of that ([`sources`]).
 
 pub mod agents;
 pub mod apply;
@@ -14,6 +16,7 @@ pub mod nodes;
 pub mod release;
 pub mod resource;
 pub mod seen;
+pub mod sources;
 pub mod tenants;
 mod watch;
 

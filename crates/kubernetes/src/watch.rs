@@ -18,20 +18,20 @@ use crate::seen::{Key, Seen};
 
 /// The pause after the first failure, doubled with each further one. Every pause is cut short by up to a half at random,
 /// so that the replicas of a hub that comes back do not all ask at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// A hub that is back is noticed within this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A hub that was put back to an earlier state refuses versions that it has not come to yet, for ever: after as many times
 /// everything is listed again. A hub that is merely away is not asked for that.
-const REJECTIONS: u32 = 3;
+pub(crate) const REJECTIONS: u32 = 3;
 /// A watch is resumed without a word. One that has not failed again for so long is taken for resumed; longer than it takes
 /// to find out that nobody is there.
 const RESUMED: Duration = Duration::from_secs(10);
 /// Objects per page of a list: some megabytes.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 /// Seconds after which a watch is ended by the server and resumed where it was. Kept below what load balancers in front
 /// of API servers take for idle.
-const WATCH_FOR: u32 = 240;
+pub(crate) const WATCH_FOR: u32 = 240;
 
 /// What a watch tells; the number is the watch's own.
 #[derive(Debug)]
@@ -137,17 +137,17 @@ async fn tell(client: Client, number: usize, watched: Watched, messages: Sender<
 }
 
 /// Whether the server is there and does not take up the watch where it was.
-fn is_rejected(error: &watcher::Error) -> bool {
+pub(crate) fn is_rejected(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(_)) | watcher::Error::WatchError(_))
 }
 
-fn is_not_found(error: &watcher::Error) -> bool {
+pub(crate) fn is_not_found(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     matches!(error, InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// What the server says, or else the whole chain of what went wrong on the way to it.
-fn reason(error: &watcher::Error) -> String {
+pub(crate) fn reason(error: &watcher::Error) -> String {
     use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
     match error {
         WatchError(status)
@@ -159,7 +159,7 @@ fn reason(error: &watcher::Error) -> String {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

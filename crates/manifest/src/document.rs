@@ -392,7 +392,8 @@ pub fn first_content_line(document: &Document<'_>) -> usize {
 }
 
 fn known_kinds() -> String {
-    Kind::ALL.map(Kind::as_str).join(", ")
+    let written = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Address);
+    written.map(Kind::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod digest;
 pub mod fact;
 pub mod gate;
 pub mod identity;
+pub mod listing;
 pub mod name;
 pub mod network;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! What the agents' door keeps in a folder's home: the private authority, the credentials, and what agents claim.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -26,6 +27,11 @@ pub(crate) const CLAIMS: Table = TableDefinition::new("claims");
 /// The latest `since` of a claim, in eight octets: a clock that is set back makes nobody senior.
 const LATEST: &str = "latest";
 pub(crate) const MOMENTS: Table = TableDefinition::new("moments");
+
+/// Endpoints planned at once, and of one cluster before the next has its turn; an object is never split. The others wait for
+/// this many, which are planned within some tens of milliseconds.
+const AT_ONCE: usize = 1000;
+const PER_TURN: usize = 100;
 
 /// One object that an agent claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,15 +95,29 @@ pub type ChangedClaims = BTreeMap<ObjectRef, Option<ClaimRow>>;
 /// Between the agents' door, which writes, and the home, which is to hear of it.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    changed: Mutex<ChangedClaims>,
+    waiting: Mutex<Waiting>,
     /// What somebody has let go, and until when.
     released: Mutex<BTreeMap<ObjectRef, Timestamp>>,
     home: Mutex<Option<Sender<Signal>>>,
 }
 
+/// Each cluster is served in turn, so that none waits for all that another one has changed.
+#[derive(Default)]
+struct Waiting {
+    clusters: BTreeMap<String, ChangedClaims>,
+    /// Whose turn it was last.
+    last: String,
+}
+
 impl Mailbox {
     fn post(&self, changes: impl IntoIterator<Item = (ObjectRef, Option<ClaimRow>)>) {
-        lock(&self.changed).extend(changes);
+        let mut waiting = lock(&self.waiting);
+        for (object, row) in changes {
+            // Anything else than a cluster's name would do as well, as long as all of one cluster have it.
+            let cluster = object.name.as_str().split('.').next().unwrap_or_default().to_owned();
+            waiting.clusters.entry(cluster).or_default().insert(object, row);
+        }
+        drop(waiting);
         self.wake();
     }
 
@@ -111,6 +131,46 @@ impl Mailbox {
             // Nobody is there any more when the process ends; the next one reads the table.
             let _ = home.send(Signal::Claims);
         }
+    }
+
+    /// As much as is planned at once; the home is told when more is left.
+    fn take(&self) -> ChangedClaims {
+        let mut waiting = lock(&self.waiting);
+        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
+        while endpoints < AT_ONCE
+            && let Some(changes) = waiting.take_turn()
+        {
+            endpoints +=
+                changes.values().map(|row| row.as_ref().map_or(1, |row| 1 + row.endpoints.len())).sum::<usize>();
+            taken.extend(changes);
+        }
+        let is_more = !waiting.clusters.is_empty();
+        drop(waiting);
+        if is_more {
+            self.wake();
+        }
+        taken
+    }
+}
+
+impl Waiting {
+    /// Some of what the next cluster has changed.
+    fn take_turn(&mut self) -> Option<ChangedClaims> {
+        let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
+        let next = self.clusters.range(after).next().or_else(|| self.clusters.first_key_value());
+        self.last = next?.0.clone();
+        let changes = self.clusters.get_mut(&self.last)?;
+        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
+        while endpoints < PER_TURN
+            && let Some((object, row)) = changes.pop_first()
+        {
+            endpoints += row.as_ref().map_or(1, |row| 1 + row.endpoints.len());
+            taken.insert(object, row);
+        }
+        if changes.is_empty() {
+            self.clusters.remove(&self.last);
+        }
+        Some(taken)
     }
 }
 
@@ -258,7 +318,7 @@ impl Database {
 
     /// Has this home be told of claims that change from now on.
     pub(crate) fn tell(&self, home: Sender<Signal>) {
-        lock(&self.mailbox.changed).clear();
+        *lock(&self.mailbox.waiting) = Waiting::default();
         lock(&self.mailbox.released).clear();
         *lock(&self.mailbox.home) = Some(home);
     }
@@ -268,7 +328,7 @@ impl Database {
     }
 
     pub(crate) fn take_changed_claims(&self) -> ChangedClaims {
-        std::mem::take(&mut lock(&self.mailbox.changed))
+        self.mailbox.take()
     }
 }
 
@@ -350,6 +410,24 @@ mod tests {
         assert_eq!(generation(database.change_claims(&other, vec![change("c1.aa", None)]).unwrap()), None);
         assert_eq!(database.take_changed_claims(), ChangedClaims::from([(object.clone(), None)]));
         assert_eq!(database.claims(&other).unwrap(), []);
+    }
+
+    #[test]
+    fn clusters_have_their_turns() {
+        let database = Database::in_memory().unwrap();
+        let owner = |cluster: &str| Owner { cluster: cluster.parse().unwrap(), ..owner("u") };
+        let many = vec!["x"; 1000];
+        let large = (0..5).map(|number| change(&format!("c1.{number}"), Some(&many))).collect();
+        database.change_claims(&owner("c1"), large).unwrap();
+        for cluster in ["c0", "c2", "c3"] {
+            database.change_claims(&owner(cluster), vec![change(&format!("{cluster}.a"), Some(&["a"]))]).unwrap();
+        }
+        let turns: Vec<Vec<String>> = std::iter::repeat_with(|| database.take_changed_claims())
+            .take_while(|taken| !taken.is_empty())
+            .map(|taken| taken.into_keys().map(|object| object.name.to_string()).collect())
+            .collect();
+        let expected = [&["c0.a", "c1.0"][..], &["c1.1", "c2.a", "c3.a"], &["c1.2"], &["c1.3"], &["c1.4"]];
+        assert_eq!(turns, expected);
     }
 
     #[test]

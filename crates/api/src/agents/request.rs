@@ -38,6 +38,8 @@ const VERDICT_TIME: Duration = Duration::from_secs(2);
 const NEWS_TIME: Duration = Duration::from_secs(30);
 /// A request costs one, and one more for each of this many octets.
 const OCTETS_PER_TOKEN: usize = 64 << 10;
+/// And one more for each of this many endpoints that are set: 2,500 a second, which the plan has time for.
+const ENDPOINTS_PER_TOKEN: usize = 50;
 
 /// What can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -204,6 +206,9 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     check_changes(&wanted)?;
     // What is kept is known again only once this has come to its end.
     let after = make_room(door, owner, counted.take(), &wanted).await?;
+    let endpoints: usize = wanted.set.iter().map(|claims| claims.endpoints.len()).sum();
+    let cost = u32::try_from(endpoints / ENDPOINTS_PER_TOKEN).unwrap_or(u32::MAX);
+    door.rates.take(owner.cluster.clone(), cost, Instant::now());
     let told = wanted.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
     let told: Vec<(String, Vec<String>)> = told.collect();
     let changed = door.home.change(owner, to_changes(owner, wanted)).await?;

@@ -1,16 +1,18 @@
 //! The agents' door of the real binary: who gets in, what is kept, and who does not get in any more.
 
 #[path = "../agents/client.rs"]
-mod client;
+pub(crate) mod client;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::{Value, json};
 
-use crate::server::{BASE, Fleet, Server, cluster, connect, fleetgate, nowhere};
+use crate::server::{BASE, Fleet, PATIENCE, Server, cluster, connect, fleetgate, nowhere};
 use client::{Bootstrap, Shown, csr};
 
 const SECRET: &str = "an admin credential of some length, 42";
@@ -47,9 +49,9 @@ fn credential(fleet: &Fleet, server: &Server, arguments: &[&str]) -> Output {
 fn issue(fleet: &Fleet, server: &Server, cluster: &str, more: &[&str]) -> Bootstrap {
     // The authority is made just after the process is ready.
     let mut output = credential(fleet, server, &[&["issue", cluster], more].concat());
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while String::from_utf8_lossy(&output.stderr).contains("no authority yet") {
-        assert!(begun.elapsed() < crate::server::PATIENCE);
+        assert!(begun.elapsed() < PATIENCE);
         output = credential(fleet, server, &[&["issue", cluster], more].concat());
     }
     assert!(output.status.success(), "{output:?}");
@@ -202,7 +204,7 @@ fn a_new_process_takes_the_door_over() {
     command.args(["--agents", "127.0.0.1:0", "--take-over", "--admin-credential"]).arg(fleet.root().join("admin"));
     let new = Server::start(&command);
     assert_eq!(new.agents, old.agents, "at the same address");
-    assert!(old.process.wait_for_exit(crate::server::PATIENCE).unwrap().success());
+    assert!(old.process.wait_for_exit(PATIENCE).unwrap().success());
     let mut agent = issued.connect(Some(&shown)).unwrap();
     assert_eq!(agent.get("/v1/claims").json()["claims"][0]["key"], "a");
     assert_eq!(agent.post("/v1/claims", &claim("b", "b.c1.fleet.example")).status, 200);
@@ -432,4 +434,68 @@ fn only_the_admin_credential_changes_something() {
     command.arg("serve").arg("--fleet").arg(fleet.folder()).arg("--admin-credential").arg(&short);
     let output = command.output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds no admin credential"), "{output:?}");
+}
+
+/// One cluster's agents send 2,000 records over and over, as fast as they are let. Another's changes are live at once.
+#[test]
+fn an_agent_that_misbehaves_does_not_hold_up_others() {
+    let fleet = fleet();
+    let server = serve(&fleet);
+    let mut mine = issue(&fleet, &server, "c1", &[]).agent();
+    let theirs = issue(&fleet, &server, "c2", &[]);
+    let shown = theirs.enrolled();
+    let endless = |turn: usize| {
+        let name = |number: usize| format!("n{number}.c2.fleet.example");
+        let target = format!("198.51.100.{}", 12 + turn % 2);
+        let endpoint = |number| json!({ "dnsName": name(number), "recordType": "A", "targets": [target] });
+        let claims = |key: usize| {
+            let endpoints: Vec<Value> = (key * 100..(key + 1) * 100).map(endpoint).collect();
+            json!({ "key": format!("k{key}"), "endpoints": endpoints })
+        };
+        json!({ "set": (0..20).map(claims).collect::<Vec<_>>() })
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sent: Vec<_> = (0..2)
+            .map(|first| {
+                let (theirs, shown, stop) = (&theirs, &shown, &stop);
+                scope.spawn(move || {
+                    let mut agent = theirs.connect(Some(shown)).unwrap();
+                    let mut taken = 0;
+                    let begun = Instant::now();
+                    for turn in first.. {
+                        if stop.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+                            break;
+                        }
+                        let answer = agent.post("/v1/claims", &endless(turn));
+                        assert!([200, 429].contains(&answer.status), "{}", answer.text);
+                        taken += u32::from(answer.status == 200);
+                    }
+                    taken
+                })
+            })
+            .collect();
+        let mut slowest = Duration::ZERO;
+        for number in 0..20 {
+            let name = format!("w{number}.c1.fleet.example");
+            let (key, begun) = (format!("k{number}"), Instant::now());
+            let answer = mine.post("/v1/claims", &claim(&key, &name));
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            let is_published = |claims: &Value| {
+                let claims = claims["claims"].as_array().unwrap().iter();
+                claims.filter(|claims| claims["key"] == key).any(|claims| claims["verdicts"][0]["published"] == true)
+            };
+            while !is_published(&mine.get("/v1/claims").json()) {
+                assert!(begun.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            slowest = slowest.max(begun.elapsed());
+        }
+        stop.store(true, Ordering::Relaxed);
+        let taken: u32 = sent.into_iter().map(|thread| thread.join().unwrap()).sum();
+        println!("slowest of 20 changes: {slowest:?}, beside {taken} changes of 2,000 records");
+        assert!(taken > 0);
+        assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+    });
+    server.terminate();
 }

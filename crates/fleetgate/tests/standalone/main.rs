@@ -1,8 +1,10 @@
 //! The real binary on a folder, met by real clients.
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
+mod addresses;
 mod admin;
 mod agents;
+mod attacks;
 mod bad_input;
 mod brake;
 mod crash;

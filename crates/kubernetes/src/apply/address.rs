@@ -17,7 +17,7 @@ use super::{MANAGED_BY, MANAGER};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenAddress {
     pub(super) uid: String,
-    version: String,
+    pub(super) version: String,
     /// `None` if it cannot be read.
     spec: Option<AddressSpec>,
 }

@@ -1,12 +1,13 @@
 //! What is written, for what is planned and what is there.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manifest::address::AddressSpec;
 use model::identity::Kind;
 use model::{FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 
 use super::wanted::{Write, wanted};
-use super::{Actual, OwnStatus, publish, verdict};
+use super::{Actual, OwnStatus, address, publish, verdict};
 
 const ZONE: &str = "
 apiVersion: fleetgate.dev/v1alpha1
@@ -73,6 +74,20 @@ impl Both {
         self.hub.see(object.clone(), &meta, OwnStatus::read(object.kind, status));
     }
 
+    /// The hub has it, in its next version.
+    fn see_address(&self, name: &ObjectName, spec: &AddressSpec) {
+        let body = address::body(name, None, spec);
+        let mut meta: ObjectMeta = serde_json::from_value(body["metadata"].clone()).unwrap();
+        let version = self.hub.read().address(name).map_or(1, |seen| seen.version.parse::<u32>().unwrap() + 1);
+        (meta.uid, meta.resource_version) = (Some("address".into()), Some(version.to_string()));
+        self.hub.see_address(&meta, &body["spec"]);
+    }
+
+    /// What there is to write of an address.
+    fn of_address(&self, name: &str) -> Vec<String> {
+        self.wanted(&object(Kind::Address, name)).iter().map(in_words).collect()
+    }
+
     fn wanted(&self, object: &ObjectRef) -> Vec<Write> {
         wanted(object, self.planner.snapshot(), &self.hub.read())
     }
@@ -95,16 +110,18 @@ impl Both {
             };
             match &write {
                 Write::Status { object, status, .. } => self.set_status(object, &status.to_json()),
-                Write::Publish { cluster, uid, endpoints } => {
-                    let body = publish::body(cluster, uid, endpoints);
+                Write::Publish { endpoint } => {
+                    let body = publish::body(endpoint);
                     self.hub.see_published(&seen(&body, "endpoint"), &body["spec"]);
                 }
                 Write::Judge { place, verdict } => {
                     let body = verdict::body(place, verdict);
                     self.hub.see_verdict(&seen(&body, "verdict"), &body["spec"]);
                 }
-                Write::Withdraw { cluster, .. } => self.hub.write().forget_published(cluster),
+                Write::Withdraw { name, .. } => self.hub.write().forget_published(name),
                 Write::DropVerdict { place, .. } => self.hub.write().forget_verdict(place),
+                Write::Allocate { name, spec } | Write::Reallocate { name, spec, .. } => self.see_address(name, spec),
+                Write::Free { name, .. } => self.hub.write().forget_address(name),
             }
         }
     }
@@ -123,10 +140,15 @@ fn read(text: &str) -> manifest::Manifest {
 fn in_words(write: &Write) -> String {
     match write {
         Write::Status { object, .. } => format!("status of {object}"),
-        Write::Publish { cluster, .. } => format!("publish {cluster}"),
-        Write::Withdraw { cluster, uid } => format!("withdraw {cluster} ({uid})"),
+        Write::Publish { endpoint } => format!("publish {}", endpoint.name),
+        Write::Withdraw { name, uid } => format!("withdraw {name} ({uid})"),
         Write::Judge { place, .. } => format!("judge {}/{}", place.0, place.1),
         Write::DropVerdict { place, uid } => format!("drop {}/{} ({uid})", place.0, place.1),
+        Write::Allocate { name, spec } => format!("allocate {name} to {}", spec.claim.name.0),
+        Write::Reallocate { name, version, spec, .. } => {
+            format!("{} {name} ({version})", if spec.released_until.is_some() { "release" } else { "give back" })
+        }
+        Write::Free { name, version, .. } => format!("free {name} ({version})"),
     }
 }
 
@@ -347,4 +369,53 @@ fn objects_of_one_name_share_a_verdict() {
         both.write_all();
     }
     assert_eq!(both.all(), [""; 0]);
+}
+
+const POOL: &str = "{apiVersion: fleetgate.dev/v1alpha1, kind: AddressPool, metadata: {name: public},
+    spec: {cidrs: [192.0.2.0/29], quarantine: 10s}}";
+const CLAIM: &str = "{apiVersion: fleetgate.dev/v1alpha1, kind: AddressClaim, metadata: {name: web, namespace: acme},
+    spec: {pool: public, family: IPv4}}";
+
+/// An address is written only in the place of what the plan was made from.
+#[test]
+fn addresses_are_given_released_and_freed_one_step_at_a_time() {
+    let mut both = Both::of(&[TENANT, POOL, CLAIM]);
+    let name: ObjectName = "192.0.2.1".parse().unwrap();
+    assert_eq!(both.of_address("192.0.2.1"), ["allocate 192.0.2.1 to web"]);
+    let spec = match both.wanted(&object(Kind::Address, "192.0.2.1")).remove(0) {
+        Write::Allocate { spec, .. } => spec,
+        other => panic!("{other:?}"),
+    };
+    // It is on the hub, and the plan has not heard of it yet.
+    both.see_address(&name, &spec);
+    assert_eq!(both.of_address("192.0.2.1"), [""; 0]);
+    let known = |spec: &AddressSpec| FactChange::Address("192.0.2.1".parse().unwrap(), Some(spec.clone().into_model()));
+    both.plan_facts([known(&spec)]);
+    assert_eq!(both.of_address("192.0.2.1"), [""; 0]);
+    both.plan_facts([FactChange::gone(&read(CLAIM).object)]);
+    assert_eq!(both.of_address("192.0.2.1"), ["release 192.0.2.1 (1)"]);
+    // Somebody else was there meanwhile: nothing of ours fits any more.
+    let mut other = spec.clone();
+    other.claim.uid.0.0 = "another".into();
+    both.see_address(&name, &other);
+    assert_eq!(both.of_address("192.0.2.1"), [""; 0]);
+    both.plan_facts([known(&other)]);
+    let write = both.wanted(&object(Kind::Address, "192.0.2.1")).remove(0);
+    assert_eq!(in_words(&write), "release 192.0.2.1 (2)");
+    let Write::Reallocate { spec: released, .. } = write else { panic!("{write:?}") };
+    both.see_address(&name, &released);
+    both.plan_facts([known(&released)]);
+    assert_eq!(both.of_address("192.0.2.1"), [""; 0]);
+    both.seconds += 10;
+    both.plan_facts([]);
+    assert_eq!(both.of_address("192.0.2.1"), ["free 192.0.2.1 (3)"]);
+}
+
+/// What cannot be read is neither given nor deleted.
+#[test]
+fn an_address_that_somebody_wrote_is_left_alone() {
+    let both = Both::of(&[TENANT, POOL, CLAIM]);
+    let meta = ObjectMeta { name: Some("192.0.2.1".into()), uid: Some("u".into()), ..ObjectMeta::default() };
+    both.hub.see_address(&meta, &json!({"what": "ever"}));
+    assert_eq!(both.of_address("192.0.2.1"), [""; 0]);
 }

@@ -125,11 +125,11 @@ impl Write {
                 let path = path(object.kind.api_version(), namespace, object.kind.plural());
                 path.patch_subresource("status", object.name.as_str(), &apply, &Patch::Apply(body))
             }
-            Self::Publish { cluster, uid, endpoints } => {
-                let body = publish::body(cluster, uid, endpoints);
-                endpoints_path().patch(cluster.as_str(), &apply, &Patch::Apply(body))
+            Self::Publish { endpoint } => {
+                let body = publish::body(endpoint);
+                endpoints_path().patch(endpoint.name.as_str(), &apply, &Patch::Apply(body))
             }
-            Self::Withdraw { cluster, uid } => endpoints_path().delete(cluster.as_str(), &only(uid)),
+            Self::Withdraw { name, uid } => endpoints_path().delete(name.as_str(), &only(uid)),
             Self::Judge { place, verdict } => {
                 let body = verdict::body(place, verdict);
                 verdicts_path(place).patch(place.1.as_str(), &apply, &Patch::Apply(body))
@@ -188,10 +188,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn addresses_are_created_or_replaced_as_they_were_seen() {
+        let name: ObjectName = "192.0.2.1".parse().unwrap();
+        let spec: manifest::address::AddressSpec = serde_json::from_value(json!({
+            "pool": "public", "claim": {"namespace": "acme", "name": "web", "uid": "u"},
+        }))
+        .unwrap();
+        let (uid, version) = ("a".to_owned(), "7".to_owned());
+        let allocate = Write::Allocate { name: name.clone(), spec: spec.clone() };
+        let reallocate = Write::Reallocate { name: name.clone(), uid: uid.clone(), version: version.clone(), spec };
+        let free = Write::Free { name, uid, version };
+        for (write, method, path, expected) in [
+            (allocate, "POST", "/apis/fleetgate.dev/v1alpha1/addresses", None),
+            (reallocate, "PUT", "/apis/fleetgate.dev/v1alpha1/addresses/192.0.2.1", Some("/metadata/resourceVersion")),
+            (
+                free,
+                "DELETE",
+                "/apis/fleetgate.dev/v1alpha1/addresses/192.0.2.1",
+                Some("/preconditions/resourceVersion"),
+            ),
+        ] {
+            let request = write.request(Duration::from_secs(1)).unwrap();
+            assert_eq!((request.method().as_str(), request.uri().path()), (method, path));
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            assert!(expected.is_none_or(|pointer| body.pointer(pointer) == Some(&json!("7"))), "{body}");
+        }
+    }
+
+    #[test]
     fn requests_end_with_our_patience() {
         let cluster: ObjectName = "c1".parse().unwrap();
-        let publish = Write::Publish { cluster: cluster.clone(), uid: "u".into(), endpoints: Vec::new() };
-        let withdraw = Write::Withdraw { cluster, uid: "u".into() };
+        let publish = Write::Publish { endpoint: publish::of_cluster(&cluster, "u", &[]) };
+        let withdraw = Write::Withdraw { name: cluster, uid: "u".into() };
         for (write, method, uri) in [
             (publish, "PATCH", "?&fieldManager=fleetgate&force=true&timeout=1500ms"),
             (withdraw, "DELETE", "?timeout=1500ms"),

@@ -82,6 +82,38 @@ fn every_kind_is_read() {
 }
 
 #[test]
+fn who_has_an_address_is_read_by_its_name() {
+    let spec = json!({"pool": "public", "claim": {"namespace": "acme", "name": "web", "uid": "u"}});
+    for (name, expected) in [
+        ("198.51.100.7", Some("198.51.100.7")),
+        ("2001-0db8-0000-0000-0000-0000-0000-0007", Some("2001:db8::7")),
+        ("c1", None),
+    ] {
+        let mut object = object(Kind::Address, &spec);
+        object["metadata"]["name"] = name.into();
+        match (read(Kind::Address, object, &mut nothing_named), expected) {
+            (Ok(Manifest { value: Value::Address(address, allocation), .. }), Some(expected)) => {
+                assert_eq!((address.to_string().as_str(), &*allocation.uid), (expected, "u"));
+            }
+            (Err(wrong), None) => assert!(wrong.starts_with("metadata.name: \"c1\" is no address"), "{wrong}"),
+            (read, _) => panic!("{name}: {read:?}"),
+        }
+    }
+}
+
+#[test]
+fn numbers_of_reverse_zones_are_found_in_the_status() {
+    let digest = "0123456789abcdef0123456789abcdef";
+    let zone = |zone: &str, digest: &str| json!({"zone": zone, "serial": 7, "digest": digest});
+    let zones = [zone("2.0.192.in-addr.arpa", digest), zone("..", digest), zone("8.b.d.0.1.0.0.2.ip6.arpa", "x")];
+    let numbers = reverse_numbers(&json!({"status": {"reverseZones": zones}}));
+    let number = Number { serial: 7, digest: digest.parse().unwrap() };
+    assert_eq!(numbers, [("2.0.192.in-addr.arpa".parse().unwrap(), number)]);
+    assert_eq!(reverse_numbers(&json!({"status": {"reverseZones": 5}})), []);
+    assert_eq!(reverse_numbers(&json!({})), []);
+}
+
+#[test]
 fn labels_and_addresses_come_along() {
     let cluster = read_cluster(object(Kind::Cluster, &cluster_spec()), &mut nothing_named);
     assert_eq!(cluster.labels["env"], "prod");

@@ -170,8 +170,11 @@ impl Ground {
         })
     }
 
-    /// Whether somebody else's rights begin below a name.
+    /// Whether somebody else may claim below a name.
     pub(super) fn others_below(&self, tenant: &ObjectName, name: &DnsName) -> bool {
+        if self.suffix_of(name).is_some_and(|(_, suffix)| !suffix.is_only_tenants(tenant)) {
+            return true;
+        }
         let below = self.suffixes.range(name.clone()..).take_while(|(place, _)| place.is_at_or_under(name));
         below.filter(|(place, _)| *place != name).any(|(_, suffix)| !suffix.is_only_tenants(tenant))
     }
