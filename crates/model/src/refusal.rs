@@ -128,6 +128,8 @@ pub enum Refusal {
     Quarantined { name: DnsName, until: Timestamp },
     #[error("you may have {most} {what}, and have them")]
     QuotaExceeded { what: &'static str, most: u32 },
+    #[error("your changes come faster than {per_second} per second; try again in {seconds} s")]
+    TooFast { per_second: u32, seconds: u64 },
 }
 
 /// An object of one's own, or somebody else's.
@@ -183,6 +185,7 @@ impl Refusal {
             Self::CnameAndOthers { .. } => "CnameAndOthers",
             Self::Quarantined { .. } => "Quarantined",
             Self::QuotaExceeded { .. } => "QuotaExceeded",
+            Self::TooFast { .. } => "TooFast",
         }
     }
 
