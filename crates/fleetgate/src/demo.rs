@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::{AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions};
+use crate::arguments::{
+    AdmissionOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions,
+};
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
@@ -44,6 +46,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             home: JobHome::Folder(fleet.clone()),
             state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
+            admission: AdmissionOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),

@@ -9,12 +9,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::{Interface, Listener};
 use gateway::{Door, DoorKind};
+use kubernetes::admission::{self, Admission};
 use kubernetes::{lease, tenants};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
+use crate::arguments::{AdmissionOptions, FailurePolicy};
 use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
@@ -76,6 +78,9 @@ pub(crate) struct Server {
     hand_over: Option<HandOver>,
     /// A controller's work on the hub.
     leading: Option<crate::leading::Running>,
+    /// What answers the hub's API server.
+    admission: Option<std::thread::JoinHandle<()>>,
+    stop_admission: CancellationToken,
 }
 
 /// What a successor needs of us.
@@ -92,6 +97,7 @@ pub(crate) struct Addresses {
     pub(crate) dns: Option<SocketAddr>,
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
+    pub(crate) admission: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -110,10 +116,12 @@ impl Server {
         let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
         let metrics =
             job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
+        let reviews = job.admission.admission.map(admission::Listener::bind).transpose()?;
         let addresses = Addresses {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
             sni: sni.as_ref().map(Door::address),
+            admission: reviews.as_ref().map(admission::Listener::address),
             admin: admin.as_ref().map(Listener::address),
             metrics: metrics.as_ref().map(Listener::address),
         };
@@ -124,7 +132,7 @@ impl Server {
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let (opened, leading) =
+        let Home { opened, leading, webhook } =
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
@@ -155,6 +163,13 @@ impl Server {
         let control = control.spawn()?;
 
         let leading = leading.map(Leading::start);
+        let stop_admission = CancellationToken::new();
+        let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
+            // Ends with the runtime.
+            tokio::spawn(admission.clone().follow(client));
+            serve_reviews(listener, admission, Arc::clone(&state), stop_admission.clone())
+        });
+        let admission = admission.transpose()?;
 
         let data = job.state.data.as_deref().filter(|_| matches!(job.home, JobHome::Folder(_)));
         let post = data.map(Post::open).transpose().context("waiting for a successor")?;
@@ -164,6 +179,7 @@ impl Server {
             dns = addresses.dns.map(tracing::field::display),
             apiserver = addresses.apiserver.map(tracing::field::display),
             sni = addresses.sni.map(tracing::field::display),
+            admission = addresses.admission.map(tracing::field::display),
             admin = addresses.admin.map(tracing::field::display),
             metrics = addresses.metrics.map(tracing::field::display),
             "ready"
@@ -171,7 +187,21 @@ impl Server {
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
         let drain = job.doors.end.drain;
-        Ok(Self { addresses, control, state, stop_dns, stop_http, doors, dns, drain, interfaces, hand_over, leading })
+        Ok(Self {
+            addresses,
+            control,
+            state,
+            stop_dns,
+            stop_http,
+            doors,
+            dns,
+            drain,
+            interfaces,
+            hand_over,
+            leading,
+            admission,
+            stop_admission,
+        })
     }
 
     pub(crate) async fn until_told_to_stop(mut self, mut signals: Signals) -> anyhow::Result<()> {
@@ -202,6 +232,12 @@ impl Server {
         tokio::select! {
             _ = drained => {}
             signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
+        }
+        self.stop_admission.cancel();
+        if let Some(admission) = self.admission
+            && admission.join().is_err()
+        {
+            tracing::error!("the thread of --admission panicked");
         }
         // Names last: who still resolves them still finds the others that serve them.
         self.stop_dns.cancel();
@@ -319,36 +355,66 @@ fn share_sockets(
     Ok(shared)
 }
 
-/// A controller's work on the hub comes with it.
+/// Where the facts come from, and what a controller has to do beside.
+struct Home {
+    opened: Opened,
+    leading: Option<Leading>,
+    webhook: Option<Webhook>,
+}
+
+/// What it takes to answer the hub's API server.
+struct Webhook {
+    admission: Admission,
+    client: kubernetes::Client,
+}
+
 async fn open_home(
     job: &Job,
     from_another: bool,
     published: &Published,
     registry: &mut Registry,
     metrics: &ControlMetrics,
-) -> anyhow::Result<(Opened, Option<Leading>)> {
+) -> anyhow::Result<Home> {
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
-            return Ok((home::open_folder(fleet, job.state.data.as_deref(), from_another)?, None));
+            let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
+            return Ok(Home { opened, leading: None, webhook: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
     };
     let client = kubernetes::client::connect(access.kubeconfig.as_deref()).await?;
     let namespace = access.namespace.clone();
     let sources = if access.sources.is_empty() { vec![namespace.clone()] } else { access.sources.clone() };
+    let admission = job.admission.admission.filter(|_| roles.controller).map(|_| {
+        let settings = admission_settings(&job.admission, &namespace);
+        Admission::new(settings, Arc::clone(&published.snapshot), registry)
+    });
     let (desk, leading) = if roles.controller {
         let lease = lease::Settings::new(&namespace, host_name());
         let policy = kubernetes::kubeconfig::Policy { loopback: access.allow_loopback };
         let tenants = tenants::Settings { policy, ..tenants::Settings::default() };
         let snapshot = Arc::clone(&published.snapshot);
-        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, registry);
+        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, admission.clone(), registry);
         (Some(desk), Some(leading))
     } else {
         (None, None)
     };
     let settings = kubernetes::home::Settings { roles, namespace, sources };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
-    Ok((opened, leading))
+    let webhook = admission.map(|admission| Webhook { admission, client });
+    Ok(Home { opened, leading, webhook })
+}
+
+fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission::Settings {
+    let service = || admission::Place::Service(admission::SERVICE.to_owned());
+    admission::Settings {
+        namespace: namespace.to_owned(),
+        place: options.admission_url.clone().unwrap_or_else(service),
+        failure_policy: match options.admission_failure_policy {
+            FailurePolicy::Fail => admission::FailurePolicy::Fail,
+            FailurePolicy::Ignore => admission::FailurePolicy::Ignore,
+        },
+    }
 }
 
 /// What the Lease shows to people: in a pod, its name.
@@ -367,6 +433,19 @@ pub(crate) fn serve_http(
     let thread = std::thread::Builder::new().name(flag.trim_start_matches('-').into());
     let spawned = thread.spawn(move || runtime.block_on(listener.serve(state, stop)));
     spawned.with_context(|| format!("starting the thread of {flag}"))
+}
+
+/// In a thread and runtime of its own: an object with thousands of records must not hold up the renewal of the Lease.
+fn serve_reviews(
+    listener: admission::Listener,
+    admission: Admission,
+    state: Arc<api::State>,
+    stop: CancellationToken,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("admission".into());
+    let serve = admission.serve(listener, move || state.is_informed(), stop);
+    thread.spawn(move || runtime.block_on(serve)).context("starting the thread of --admission")
 }
 
 /// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,

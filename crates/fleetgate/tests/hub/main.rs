@@ -1,6 +1,7 @@
 //! The binary on a real hub: real API servers for the hub and for tenant clusters, real `kubectl`, real `dig`.
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
+mod admission;
 mod bad_input;
 mod disk;
 mod external_dns;
