@@ -77,7 +77,11 @@ impl State {
         self.informed.store(true, Ordering::Release);
     }
 
+    pub fn is_informed(&self) -> bool {
+        self.informed.load(Ordering::Acquire)
+    }
+
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire) && self.informed.load(Ordering::Acquire)
+        self.ready.load(Ordering::Acquire) && self.is_informed()
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
 use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
+use kubernetes::admission::{self, Admission};
 use kubernetes::{lease, tenants};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +18,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
+use crate::arguments::{AdmissionOptions, FailurePolicy};
 use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
@@ -80,6 +82,9 @@ pub(crate) struct Server {
     hand_over: Option<HandOver>,
     /// A controller's work on the hub.
     leading: Option<crate::leading::Running>,
+    /// What answers the hub's API server.
+    admission: Option<std::thread::JoinHandle<()>>,
+    stop_admission: CancellationToken,
 }
 
 /// What a successor needs of us.
@@ -97,6 +102,7 @@ pub(crate) struct Addresses {
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
+    pub(crate) admission: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -117,11 +123,13 @@ impl Server {
         let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
         let metrics =
             job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
+        let reviews = job.admission.admission.map(admission::Listener::bind).transpose()?;
         let addresses = Addresses {
             dns: dns.as_ref().map(dns::Listeners::address),
             apiserver: apiserver.as_ref().map(Door::address),
             sni: sni.as_ref().map(Door::address),
             agents: agents.as_ref().map(api::agents::Listener::address),
+            admission: reviews.as_ref().map(admission::Listener::address),
             admin: admin.as_ref().map(Listener::address),
             metrics: metrics.as_ref().map(Listener::address),
         };
@@ -136,7 +144,7 @@ impl Server {
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let HomeAndWork { opened, leading, hub } =
+        let HomeAndWork { opened, leading, hub, webhook } =
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
@@ -176,6 +184,13 @@ impl Server {
         let agents = agents.transpose()?;
 
         let leading = leading.map(Leading::start);
+        let stop_admission = CancellationToken::new();
+        let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
+            // Ends with the runtime.
+            tokio::spawn(admission.clone().follow(client));
+            serve_reviews(listener, admission, Arc::clone(&state), stop_admission.clone())
+        });
+        let admission = admission.transpose()?;
 
         let data = job.state.data.as_deref().filter(|_| matches!(job.home, JobHome::Folder(_)));
         let post = data.map(Post::open).transpose().context("waiting for a successor")?;
@@ -186,6 +201,7 @@ impl Server {
             apiserver = addresses.apiserver.map(tracing::field::display),
             sni = addresses.sni.map(tracing::field::display),
             agents = addresses.agents.map(tracing::field::display),
+            admission = addresses.admission.map(tracing::field::display),
             admin = addresses.admin.map(tracing::field::display),
             metrics = addresses.metrics.map(tracing::field::display),
             "ready"
@@ -207,6 +223,8 @@ impl Server {
             agents,
             hand_over,
             leading,
+            admission,
+            stop_admission,
         })
     }
 
@@ -240,6 +258,12 @@ impl Server {
         tokio::select! {
             _ = drained => {}
             signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
+        }
+        self.stop_admission.cancel();
+        if let Some(admission) = self.admission
+            && admission.join().is_err()
+        {
+            tracing::error!("the thread of --admission panicked");
         }
         // Names last: who still resolves them still finds the others that serve them.
         self.stop_dns.cancel();
@@ -363,6 +387,12 @@ fn share_sockets(
     Ok(shared)
 }
 
+/// What it takes to answer the hub's API server.
+struct Webhook {
+    admission: Admission,
+    client: kubernetes::Client,
+}
+
 /// Where this process reaches a listener of its own.
 fn reach(listener: SocketAddr) -> SocketAddr {
     match listener.ip() {
@@ -379,6 +409,8 @@ struct HomeAndWork {
     leading: Option<Leading>,
     /// For the agents' door, where the home is a hub.
     hub: Option<Arc<kubernetes::agents::Agents>>,
+    /// What answers the hub's API server.
+    webhook: Option<Webhook>,
 }
 
 fn serve_agents(
@@ -409,19 +441,23 @@ async fn open_home(
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
             let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
-            return Ok(HomeAndWork { opened, leading: None, hub: None });
+            return Ok(HomeAndWork { opened, leading: None, hub: None, webhook: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
     };
     let client = kubernetes::client::connect(access.kubeconfig.as_deref()).await?;
     let namespace = access.namespace.clone();
     let sources = if access.sources.is_empty() { vec![namespace.clone()] } else { access.sources.clone() };
+    let admission = job.admission.admission.filter(|_| roles.controller).map(|_| {
+        let settings = admission_settings(&job.admission, &namespace);
+        Admission::new(settings, Arc::clone(&published.snapshot), registry)
+    });
     let (desk, leading) = if roles.controller {
         let lease = lease::Settings::new(&namespace, host_name());
         let policy = kubernetes::kubeconfig::Policy { loopback: access.allow_loopback };
         let tenants = tenants::Settings { policy, ..tenants::Settings::default() };
         let snapshot = Arc::clone(&published.snapshot);
-        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, registry);
+        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, admission.clone(), registry);
         (Some(desk), Some(leading))
     } else {
         (None, None)
@@ -429,7 +465,20 @@ async fn open_home(
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
     let settings = kubernetes::home::Settings { roles, namespace, sources };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
-    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)) })
+    let webhook = admission.map(|admission| Webhook { admission, client });
+    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), webhook })
+}
+
+fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission::Settings {
+    let service = || admission::Place::Service(admission::SERVICE.to_owned());
+    admission::Settings {
+        namespace: namespace.to_owned(),
+        place: options.admission_url.clone().unwrap_or_else(service),
+        failure_policy: match options.admission_failure_policy {
+            FailurePolicy::Fail => admission::FailurePolicy::Fail,
+            FailurePolicy::Ignore => admission::FailurePolicy::Ignore,
+        },
+    }
 }
 
 /// What the Lease shows to people: in a pod, its name.
@@ -448,6 +497,19 @@ pub(crate) fn serve_http(
     let thread = std::thread::Builder::new().name(flag.trim_start_matches('-').into());
     let spawned = thread.spawn(move || runtime.block_on(listener.serve(state, stop)));
     spawned.with_context(|| format!("starting the thread of {flag}"))
+}
+
+/// In a thread and runtime of its own: an object with thousands of records must not hold up the renewal of the Lease.
+fn serve_reviews(
+    listener: admission::Listener,
+    admission: Admission,
+    state: Arc<api::State>,
+    stop: CancellationToken,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("admission".into());
+    let serve = admission.serve(listener, move || state.is_informed(), stop);
+    thread.spawn(move || runtime.block_on(serve)).context("starting the thread of --admission")
 }
 
 /// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,

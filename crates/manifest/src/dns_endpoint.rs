@@ -23,7 +23,7 @@ pub struct DnsEndpointSpec {
     pub endpoints: Vec<EndpointSpec>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointSpec {
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct EndpointSpec {
     pub provider_specific: Vec<ProviderSpecific>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProviderSpecific {
     #[serde(default)]

@@ -30,6 +30,10 @@
 - --keep-disallowed
 {{- end }}
 {{- end }}
+{{- if and (has .component (list "controller" "all-in-one")) $values.admission.enabled }}
+- --admission={{ $values.listenAddress }}:9633
+- --admission-failure-policy={{ lower $values.admission.failurePolicy }}
+{{- end }}
 {{- if ne .component "controller" }}
 - --data=/var/lib/fleetgate
 {{- if and (ne .component "dns") (include "fleetgate.dataKey" .root) }}
@@ -51,6 +55,9 @@
 {{- if or (eq .component "gateway") (and $all .root.Values.gateway.enabled) }}
 - {name: apiserver, containerPort: 6443, protocol: TCP}
 - {name: sni, containerPort: 8443, protocol: TCP}
+{{- end }}
+{{- if and (has .component (list "controller" "all-in-one")) .root.Values.admission.enabled }}
+- {name: admission, containerPort: 9633, protocol: TCP}
 {{- end }}
 - {name: metrics, containerPort: 9631, protocol: TCP}
 {{- end }}

@@ -11,7 +11,8 @@ use crate::helm::{ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_pag
 pub(crate) const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
 /// Where objects of a release are that belong to it alone.
 const OWNED: &str = "deployments,statefulsets,daemonsets,services,serviceaccounts,poddisruptionbudgets,networkpolicies,\
-                     roles,rolebindings,clusterroles,clusterrolebindings";
+                     roles,rolebindings,clusterroles,clusterrolebindings,\
+                     validatingwebhookconfigurations";
 const OURS: &str = "--selector=app.kubernetes.io/name=fleetgate";
 
 pub(crate) struct Hub {

@@ -41,6 +41,7 @@ fn values_that_make_no_sense_are_refused() {
         ("gateway: {drainSeconds: 1.5}", "'/gateway/drainSeconds'"),
         ("gateway: {drainSeconds: -1}", "'/gateway/drainSeconds'"),
         ("gateway: {trustedProxies: [10.0.0.1]}", "'/gateway/trustedProxies/0'"),
+        ("admission: {failurePolicy: fail}", "'/admission/failurePolicy'"),
         ("sources: [Fleet_Gate]", "'/sources/0'"),
         ("kubeconfigs: {namespaces: [a, a]}", "'/kubeconfigs/namespaces'"),
         ("networkPolicies: {apiServerPorts: []}", "'/networkPolicies/apiServerPorts'"),

@@ -84,6 +84,10 @@ fn each_role_runs_with_the_rights_of_its_account() {
         let lease = ["get", "lease", "fleetgate-controller", "--namespace", NAMESPACE];
         hub.server.kubectl(&lease).is_ok()
     });
+    until("the webhook", || {
+        let webhook = ["get", "validatingwebhookconfiguration", "fleetgate"];
+        hub.json(&webhook)["webhooks"][0]["clientConfig"]["service"]["name"] == "fleetgate-admission"
+    });
     // ... and what the data planes need they may read.
     let dns = roles.iter().find(|role| role.name == "fleetgate-dns").unwrap();
     let ready: Value = serde_json::from_str(&dns.ready).unwrap();
@@ -118,7 +122,7 @@ impl Role {
         for argument in arguments(&pod["containers"][0]) {
             match argument.split_once('=') {
                 Some(("--data" | "--data-key", _)) => {}
-                Some((flag @ ("--dns" | "--apiserver" | "--sni" | "--metrics" | "--admin"), _)) => {
+                Some((flag @ ("--dns" | "--apiserver" | "--sni" | "--metrics" | "--admin" | "--admission"), _)) => {
                     command.arg(format!("{flag}=127.0.0.1:0"));
                 }
                 _ => _ = command.arg(argument),

@@ -363,7 +363,7 @@ fn objects_of_one_name_share_a_verdict() {
     assert_eq!(both.all(), [""; 0]);
 
     for (kind, left) in [(Kind::DnsEndpoint, "judge acme/web"), (Kind::Ingress, "drop acme/web (verdict)")] {
-        both.plan_facts([FactChange::Other(acme(kind), false)]);
+        both.plan_facts([FactChange::gone(&acme(kind))]);
         both.hub.gone(&acme(kind));
         assert_eq!(both.wanted(&acme(kind)).iter().map(in_words).collect::<Vec<_>>(), [left]);
         both.write_all();
