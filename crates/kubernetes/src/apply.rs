@@ -242,7 +242,7 @@ impl Pen {
             }
             Write::Publish { .. } => _ = hub.see_published(&meta, &written["spec"]),
             Write::Judge { .. } => _ = hub.see_verdict(&meta, &written["spec"]),
-            Write::Withdraw { cluster, .. } => hub.write().forget_published(cluster),
+            Write::Withdraw { name, .. } => hub.write().forget_published(name),
             Write::DropVerdict { place, .. } => hub.write().forget_verdict(place),
             Write::Allocate { .. } | Write::Reallocate { .. } => _ = hub.see_address(&meta, &written["spec"]),
             Write::Free { name, .. } => hub.write().forget_address(name),

@@ -27,7 +27,7 @@ pub struct Actual {
 #[derive(Debug, Default)]
 pub(super) struct State {
     objects: HashMap<ObjectRef, Seen>,
-    /// By the name of the cluster, which is theirs.
+    /// By their name in [`NAMESPACE`].
     published: HashMap<ObjectName, Published>,
     verdicts: HashMap<Place, SeenVerdict>,
     addresses: HashMap<ObjectName, SeenAddress>,
@@ -82,16 +82,16 @@ impl Actual {
 
     /// A `DNSEndpoint` in the namespace [`NAMESPACE`] is there; those in others are tenants'.
     pub fn see_published(&self, meta: &ObjectMeta, spec: &Value) -> Option<ObjectRef> {
-        let cluster: ObjectName = place(meta).filter(|(namespace, _)| namespace.as_str() == NAMESPACE)?.1;
+        let name = place(meta).filter(|(namespace, _)| namespace.as_str() == NAMESPACE)?.1;
         let seen = Published::read(meta, spec);
-        let before = self.write().published.insert(cluster.clone(), seen.clone());
-        (before.as_ref() != Some(&seen)).then(|| ObjectRef::cluster_scoped(Kind::Cluster, cluster))
+        let before = self.write().published.insert(name.clone(), seen.clone());
+        (before.as_ref() != Some(&seen)).then(|| seen.source(&name))
     }
 
     pub fn gone_published(&self, meta: &ObjectMeta) -> Option<ObjectRef> {
-        let cluster = place(meta).filter(|(namespace, _)| namespace.as_str() == NAMESPACE)?.1;
-        self.write().published.remove(&cluster)?;
-        Some(ObjectRef::cluster_scoped(Kind::Cluster, cluster))
+        let name = place(meta).filter(|(namespace, _)| namespace.as_str() == NAMESPACE)?.1;
+        let gone = self.write().published.remove(&name)?;
+        Some(gone.source(&name))
     }
 
     pub fn see_verdict(&self, meta: &ObjectMeta, spec: &Value) -> Option<ObjectRef> {
@@ -135,7 +135,7 @@ impl Actual {
     pub(super) fn everything(&self) -> Vec<ObjectRef> {
         let state = self.read();
         let objects = state.objects.keys().cloned();
-        let published = state.published.keys().map(|name| ObjectRef::cluster_scoped(Kind::Cluster, name.clone()));
+        let published = state.published.iter().map(|(name, published)| published.source(name));
         let addresses = state.addresses.keys().map(|name| ObjectRef::cluster_scoped(Kind::Address, name.clone()));
         objects.chain(published).chain(state.verdicts.keys().map(judged)).chain(addresses).collect()
     }
@@ -158,8 +158,8 @@ impl State {
         self.objects.get(object)
     }
 
-    pub(super) fn published(&self, cluster: &ObjectName) -> Option<&Published> {
-        self.published.get(cluster)
+    pub(super) fn published(&self, name: &ObjectName) -> Option<&Published> {
+        self.published.get(name)
     }
 
     pub(super) fn verdict(&self, place: &Place) -> Option<&SeenVerdict> {
@@ -174,8 +174,8 @@ impl State {
         self.addresses.remove(name);
     }
 
-    pub(super) fn forget_published(&mut self, cluster: &ObjectName) {
-        self.published.remove(cluster);
+    pub(super) fn forget_published(&mut self, name: &ObjectName) {
+        self.published.remove(name);
     }
 
     pub(super) fn forget_verdict(&mut self, place: &Place) {

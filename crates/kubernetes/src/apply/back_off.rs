@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn withdraw(uid: &str) -> Vec<Write> {
-        vec![Write::Withdraw { cluster: "c1".parse().unwrap(), uid: uid.into() }]
+        vec![Write::Withdraw { name: "c1".parse().unwrap(), uid: uid.into() }]
     }
 
     #[test]

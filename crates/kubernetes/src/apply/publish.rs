@@ -1,14 +1,15 @@
-//! What ExternalDNS is handed of a cluster: its names, as a `DNSEndpoint` in a namespace of ours.
+//! What ExternalDNS is handed: the names of a cluster, and the records that a tenant claimed and has, as `DNSEndpoint`s in a
+//! namespace of ours. It never reads a tenant's own.
 //!
-//! The object is owned by its Cluster, which an object in a namespace may be by one without; so that it goes with the
-//! Cluster even when nobody of ours is there, and no finalizer has to hold a Cluster up. We delete it ourselves as soon as
-//! the plan has no use for it.
+//! A cluster's object is owned by its Cluster, which an object in a namespace may be by one without; so that it goes with the
+//! Cluster even when nobody of ours is there, and no finalizer has to hold a Cluster up. What a tenant claimed lives in another
+//! namespace and cannot own anything here. We delete both ourselves as soon as the plan has no use for them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use manifest::dns_endpoint::{DnsEndpointSpec, EndpointSpec};
+use manifest::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec, EndpointSpec};
 use model::identity::Kind;
-use model::snapshot::NameRecords;
-use model::{ObjectName, ObjectRef};
+use model::snapshot::{NameRecords, PartStatus, RecordSet};
+use model::{DnsName, ObjectName, ObjectRef};
 use serde_json::{Value, json};
 
 use super::{MANAGED_BY, MANAGER};
@@ -16,7 +17,10 @@ use super::{MANAGED_BY, MANAGER};
 /// The only namespace that ExternalDNS is to read; tenants' own objects are elsewhere.
 pub const NAMESPACE: &str = "fleetgate-publish";
 
-const CLUSTER_LABEL: &str = "fleetgate.dev/cluster";
+/// From which object it was made, `namespace/name`; of a cluster's, its label says so.
+const SOURCE: &str = "fleetgate.dev/source";
+/// Kubernetes' bound for names.
+const MOST_NAME: usize = 253;
 
 /// A `DNSEndpoint` in [`NAMESPACE`], as the hub has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +29,7 @@ pub(super) struct Published {
     /// Whether it says that it is ours. No other is ever deleted.
     pub(super) ours: bool,
     cluster_label: Option<String>,
+    source: Option<String>,
     /// The UIDs of the Clusters that it belongs to.
     owners: Vec<String>,
     /// `None` if they are of a form that we would not write.
@@ -39,6 +44,7 @@ impl Published {
             uid: meta.uid.clone().unwrap_or_default(),
             ours: label(MANAGED_BY).as_deref() == Some(MANAGER),
             cluster_label: label(CLUSTER_LABEL),
+            source: meta.annotations.as_ref().and_then(|annotations| annotations.get(SOURCE)).cloned(),
             owners: owners
                 .filter(|owner| owner.kind == Kind::Cluster.as_str())
                 .map(|owner| owner.uid.clone())
@@ -47,40 +53,103 @@ impl Published {
         }
     }
 
-    pub(super) fn is(&self, cluster: &ObjectName, uid: &str, endpoints: &[EndpointSpec]) -> bool {
+    /// Whose names it holds: it has the name of a cluster, or says which claims it was made from.
+    pub(super) fn source(&self, name: &ObjectName) -> ObjectRef {
+        let claims = self.source.as_deref().and_then(|source| {
+            let (namespace, name) = source.split_once('/')?;
+            let (namespace, name) = (Some(namespace.parse().ok()?), name.parse().ok()?);
+            Some(ObjectRef { kind: Kind::DnsEndpoint, namespace, name })
+        });
+        claims.unwrap_or_else(|| ObjectRef::cluster_scoped(Kind::Cluster, name.clone()))
+    }
+
+    pub(super) fn is(&self, wanted: &WantedEndpoint) -> bool {
+        let (cluster, source, owners) = match &wanted.owner {
+            Some(uid) => (Some(wanted.name.as_str()), None, vec![uid.clone()]),
+            None => (None, wanted.source.as_deref(), Vec::new()),
+        };
         self.ours
-            && self.cluster_label.as_deref() == Some(cluster.as_str())
-            && self.owners == [uid]
-            && self.endpoints.as_deref() == Some(endpoints)
+            && self.cluster_label.as_deref() == cluster
+            && self.source.as_deref() == source
+            && self.owners == owners
+            && self.endpoints.as_ref() == Some(&wanted.endpoints)
     }
 }
 
-/// One endpoint for each type of each name, in the plan's order.
-pub(super) fn endpoints(names: &[NameRecords]) -> Vec<EndpointSpec> {
+/// A `DNSEndpoint` in [`NAMESPACE`], as it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct WantedEndpoint {
+    pub(super) name: ObjectName,
+    /// The UID of the Cluster whose names they are.
+    owner: Option<String>,
+    /// Or the claims that they were made from.
+    source: Option<String>,
+    endpoints: Vec<EndpointSpec>,
+}
+
+/// What a cluster's names become.
+pub(super) fn of_cluster(cluster: &ObjectName, uid: &str, names: &[NameRecords]) -> WantedEndpoint {
     let sets = names.iter().flat_map(|name| name.records.iter().map(move |set| (&name.name, set)));
-    sets.map(|(name, set)| EndpointSpec {
+    WantedEndpoint {
+        name: cluster.clone(),
+        owner: Some(uid.to_owned()),
+        source: None,
+        endpoints: sets.map(|(name, set)| endpoint(name, set)).collect(),
+    }
+}
+
+/// What becomes of claims that are handed out; `None` if there are none.
+pub(super) fn of_claims(object: &ObjectRef, parts: &[PartStatus]) -> Option<WantedEndpoint> {
+    let sets = parts.iter().filter_map(|part| part.outcome.as_ref().ok()).filter(|set| set.hand_out);
+    let endpoints: Vec<_> = sets.map(|set| endpoint(&set.name, &set.set)).collect();
+    let source = format!("{}/{}", object.namespace.as_ref()?, object.name);
+    (!endpoints.is_empty()).then(|| WantedEndpoint { name: name(object), owner: None, source: Some(source), endpoints })
+}
+
+/// What the object is called that is handed out: a cluster's name has no dot, that of claims has.
+pub(super) fn name(object: &ObjectRef) -> ObjectName {
+    let Some(namespace) = &object.namespace else { return object.name.clone() };
+    let name = format!("{namespace}.{}", object.name);
+    let name = if name.len() <= MOST_NAME { name } else { format!("{namespace}.{:016x}", fingerprint(&object.name)) };
+    name.parse().unwrap_or_else(|_| object.name.clone())
+}
+
+/// FNV-1a: the same in every release, for names that are too long to be told whole.
+fn fingerprint(name: &ObjectName) -> u64 {
+    let step = |hash: u64, octet: u8| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
+    name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn endpoint(name: &DnsName, set: &RecordSet) -> EndpointSpec {
+    EndpointSpec {
         dns_name: name.to_string(),
         record_type: set.data.type_name().into(),
         targets: set.data.to_text(),
         record_ttl: set.ttl.into(),
         ..EndpointSpec::default()
-    })
-    .collect()
+    }
 }
 
 /// What is applied: nothing else in the object is ours.
-pub(super) fn body(cluster: &ObjectName, uid: &str, endpoints: &[EndpointSpec]) -> Value {
-    let object = ObjectRef::cluster_scoped(Kind::Cluster, cluster.clone());
+pub(super) fn body(wanted: &WantedEndpoint) -> Value {
+    let mut metadata = json!({
+        "name": wanted.name.as_str(),
+        "namespace": NAMESPACE,
+        "labels": { MANAGED_BY: MANAGER },
+    });
+    if let Some(uid) = &wanted.owner {
+        let object = ObjectRef::cluster_scoped(Kind::Cluster, wanted.name.clone());
+        metadata["labels"][CLUSTER_LABEL] = wanted.name.as_str().into();
+        metadata["ownerReferences"] = json!([owner(&object, uid)]);
+    }
+    if let Some(source) = &wanted.source {
+        metadata["annotations"] = json!({ SOURCE: source });
+    }
     json!({
         "apiVersion": Kind::DnsEndpoint.api_version(),
         "kind": Kind::DnsEndpoint.as_str(),
-        "metadata": {
-            "name": cluster.as_str(),
-            "namespace": NAMESPACE,
-            "labels": { MANAGED_BY: MANAGER, CLUSTER_LABEL: cluster.as_str() },
-            "ownerReferences": [owner(&object, uid)],
-        },
-        "spec": { "endpoints": endpoints },
+        "metadata": metadata,
+        "spec": { "endpoints": wanted.endpoints },
     })
 }
 
@@ -97,18 +166,18 @@ pub(super) fn owner(object: &ObjectRef, uid: &str) -> OwnerReference {
 
 #[cfg(test)]
 mod tests {
-    use model::DnsName;
-    use model::snapshot::{RecordData, RecordSet};
+    use model::snapshot::RecordData;
 
     use super::*;
 
-    fn name(name: &str, records: Vec<RecordData>) -> NameRecords {
+    fn named(name: &str, records: Vec<RecordData>) -> NameRecords {
         let records: Vec<_> = records.into_iter().map(|data| RecordSet { ttl: 30, data }).collect();
         NameRecords { name: name.parse().unwrap(), records: records.into() }
     }
 
     #[test]
     fn every_record_set_becomes_an_endpoint() {
+        let cluster: ObjectName = "c1".parse().unwrap();
         let lb: DnsName = "lb.example.net".parse().unwrap();
         let v4 = |addresses: &[&str]| RecordData::A(addresses.iter().map(|at| at.parse().unwrap()).collect());
         let v6 = |addresses: &[&str]| RecordData::Aaaa(addresses.iter().map(|at| at.parse().unwrap()).collect());
@@ -122,27 +191,29 @@ mod tests {
             // No dot at the end: ExternalDNS takes such a target for a mistake.
             (vec![RecordData::Cname(lb)], vec![("CNAME", vec!["lb.example.net"])]),
         ] {
-            let written = endpoints(&[name("*.c1.fleet.example", records)]);
+            let written = of_cluster(&cluster, "u1", &[named("*.c1.fleet.example", records)]).endpoints;
             let targets = |at: &'_ EndpointSpec| at.targets.join(" ");
             let written: Vec<_> = written.iter().map(|at| (at.record_type.clone(), targets(at))).collect();
             let expected: Vec<_> = expected.into_iter().map(|(kind, to)| (kind.to_owned(), to.join(" "))).collect();
             assert_eq!(written, expected);
         }
-        let written = endpoints(&[name("*.c1.fleet.example", vec![v4(&["192.0.2.1"])])]);
+        let written = of_cluster(&cluster, "u1", &[named("*.c1.fleet.example", vec![v4(&["192.0.2.1"])])]).endpoints;
         assert_eq!((&*written[0].dns_name, written[0].record_ttl), ("*.c1.fleet.example", 30));
     }
 
     #[test]
     fn what_is_written_is_recognised_and_what_differs_is_not() {
         let cluster: ObjectName = "c1".parse().unwrap();
-        let wanted = endpoints(&[name("api.c1.test", vec![RecordData::A(vec!["192.0.2.1".parse().unwrap()])])]);
-        let good = body(&cluster, "u1", &wanted);
+        let names = [named("api.c1.test", vec![RecordData::A(vec!["192.0.2.1".parse().unwrap()])])];
+        let wanted = of_cluster(&cluster, "u1", &names);
+        let good = body(&wanted);
         let read = |body: &Value| {
             let meta: ObjectMeta = serde_json::from_value(body["metadata"].clone()).unwrap();
             Published::read(&meta, &body["spec"])
         };
-        assert!(read(&good).is(&cluster, "u1", &wanted));
-        assert!(!read(&good).is(&cluster, "u2", &wanted), "the Cluster was made anew");
+        assert!(read(&good).is(&wanted));
+        assert!(!read(&good).is(&of_cluster(&cluster, "u2", &names)), "the Cluster was made anew");
+        assert_eq!(read(&good).source(&cluster), ObjectRef::cluster_scoped(Kind::Cluster, cluster.clone()));
         for (path, value) in [
             ("/metadata/labels", json!({})),
             ("/metadata/labels/fleetgate.dev~1cluster", json!("c2")),
@@ -157,10 +228,36 @@ mod tests {
                 Some(place) => *place = value,
                 None => changed["spec"]["endpoints"][0]["labels"] = value,
             }
-            assert!(!read(&changed).is(&cluster, "u1", &wanted), "{path}");
+            assert!(!read(&changed).is(&wanted), "{path}");
         }
         let mut labelled = good.clone();
         labelled["metadata"]["labels"]["team"] = "edge".into();
-        assert!(read(&labelled).is(&cluster, "u1", &wanted), "another's label is another's");
+        assert!(read(&labelled).is(&wanted), "another's label is another's");
+    }
+
+    #[test]
+    fn claims_are_handed_out_under_a_name_of_their_own() {
+        let object = |name: &str| ObjectRef {
+            kind: Kind::DnsEndpoint,
+            namespace: Some("acme".parse().unwrap()),
+            name: name.parse().unwrap(),
+        };
+        let part = |hand_out| PartStatus {
+            part: "www.c1.test A".into(),
+            since: model::Timestamp::default(),
+            outcome: Ok(model::snapshot::PublishedSet {
+                name: "www.c1.test".parse().unwrap(),
+                set: RecordSet { ttl: 30, data: RecordData::A(vec!["192.0.2.1".parse().unwrap()]) },
+                hand_out,
+            }),
+        };
+        assert_eq!(of_claims(&object("web"), &[part(false)]), None);
+        let wanted = of_claims(&object("web"), &[part(false), part(true)]).unwrap();
+        assert_eq!((wanted.name.as_str(), wanted.endpoints.len()), ("acme.web", 1));
+        let body = body(&wanted);
+        let meta: ObjectMeta = serde_json::from_value(body["metadata"].clone()).unwrap();
+        let seen = Published::read(&meta, &body["spec"]);
+        assert!(seen.is(&wanted) && seen.source(&wanted.name) == object("web"));
+        assert!(name(&object(&"x".repeat(253))).as_str().len() <= MOST_NAME);
     }
 }

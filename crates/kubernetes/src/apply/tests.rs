@@ -111,15 +111,15 @@ impl Both {
             };
             match &write {
                 Write::Status { object, status, .. } => self.set_status(object, &status.to_json()),
-                Write::Publish { cluster, uid, endpoints } => {
-                    let body = publish::body(cluster, uid, endpoints);
+                Write::Publish { endpoint } => {
+                    let body = publish::body(endpoint);
                     self.hub.see_published(&seen(&body, "endpoint"), &body["spec"]);
                 }
                 Write::Judge { place, verdict } => {
                     let body = verdict::body(place, verdict);
                     self.hub.see_verdict(&seen(&body, "verdict"), &body["spec"]);
                 }
-                Write::Withdraw { cluster, .. } => self.hub.write().forget_published(cluster),
+                Write::Withdraw { name, .. } => self.hub.write().forget_published(name),
                 Write::DropVerdict { place, .. } => self.hub.write().forget_verdict(place),
                 Write::Allocate { name, spec } | Write::Reallocate { name, spec, .. } => self.see_address(name, spec),
                 Write::Free { name, .. } => self.hub.write().forget_address(name),
@@ -141,8 +141,8 @@ fn read(text: &str) -> manifest::Manifest {
 fn in_words(write: &Write) -> String {
     match write {
         Write::Status { object, .. } => format!("status of {object}"),
-        Write::Publish { cluster, .. } => format!("publish {cluster}"),
-        Write::Withdraw { cluster, uid } => format!("withdraw {cluster} ({uid})"),
+        Write::Publish { endpoint } => format!("publish {}", endpoint.name),
+        Write::Withdraw { name, uid } => format!("withdraw {name} ({uid})"),
         Write::Judge { place, .. } => format!("judge {}/{}", place.0, place.1),
         Write::DropVerdict { place, uid } => format!("drop {}/{} ({uid})", place.0, place.1),
         Write::Allocate { name, spec } => format!("allocate {name} to {}", spec.claim.name.0),

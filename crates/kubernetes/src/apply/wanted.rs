@@ -1,14 +1,15 @@
 //! The difference between the plan and the hub, for one object. Pure.
 
 use manifest::address::AddressSpec;
-use manifest::dns_endpoint::EndpointSpec;
 use model::identity::Kind;
+use model::snapshot::Detail;
 use model::{ClusterName, ObjectName, ObjectRef, Snapshot};
 
 use super::actual::State;
+use super::address;
+use super::publish::{self, WantedEndpoint};
 use super::status::OwnStatus;
 use super::verdict::{self, Judged, Place, WantedVerdict};
-use super::{address, publish};
 
 /// One request to the hub.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,15 +22,13 @@ pub(super) enum Write {
         version: Option<String>,
         status: OwnStatus,
     },
-    /// The cluster's names, owned by the Cluster with this UID.
+    /// Names to be handed out.
     Publish {
-        cluster: ObjectName,
-        uid: String,
-        endpoints: Vec<EndpointSpec>,
+        endpoint: WantedEndpoint,
     },
     /// The UID is of the object to delete; one that took its place in between stays.
     Withdraw {
-        cluster: ObjectName,
+        name: ObjectName,
         uid: String,
     },
     Judge {
@@ -89,7 +88,10 @@ pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Wr
             status(object, plan, hub).into_iter().collect()
         }
         Kind::Cluster => status(object, plan, hub).into_iter().chain(published(object, plan, hub)).collect(),
-        Kind::DnsEndpoint | Kind::Ingress => judged(object, plan, hub).into_iter().collect(),
+        // What we publish is not judged by anybody, nor published again.
+        Kind::DnsEndpoint | Kind::Ingress if is_published(object) => Vec::new(),
+        Kind::DnsEndpoint => published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect(),
+        Kind::Ingress => judged(object, plan, hub).into_iter().collect(),
         Kind::Address => address::wanted(&object.name, plan, hub.address(&object.name)).into_iter().collect(),
         Kind::IngressClass | Kind::Secret => Vec::new(),
     }
@@ -110,27 +112,45 @@ fn status(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
 }
 
 fn published(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
-    let cluster = &object.name;
-    let there = hub.published(cluster);
-    let part = cluster.as_str().parse::<ClusterName>().ok().and_then(|name| plan.cluster(&name));
-    if let Some(part) = part.filter(|part| part.hand_out) {
-        let uid = &hub.object(object)?.uid;
-        let endpoints = publish::endpoints(&part.names);
-        if there.is_some_and(|there| there.is(cluster, uid, &endpoints)) {
-            return None;
+    let name = publish::name(object);
+    let there = hub.published(&name);
+    match handed_out(object, plan, hub) {
+        Handed::Unknown => None,
+        Handed::Wanted(endpoint) if there.is_some_and(|there| there.is(&endpoint)) => None,
+        Handed::Wanted(endpoint) => Some(Write::Publish { endpoint }),
+        Handed::Nothing => {
+            let uid = there.filter(|there| there.ours && is_settled(object, plan, hub))?.uid.clone();
+            Some(Write::Withdraw { name, uid })
         }
-        return Some(Write::Publish { cluster: cluster.clone(), uid: uid.clone(), endpoints });
     }
-    let uid = there.filter(|there| there.ours && is_settled(object, plan, hub))?.uid.clone();
-    Some(Write::Withdraw { cluster: cluster.clone(), uid })
+}
+
+enum Handed {
+    Wanted(WantedEndpoint),
+    Nothing,
+    /// The plan is ahead of the hub, which will be heard of.
+    Unknown,
+}
+
+fn handed_out(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Handed {
+    if object.kind == Kind::DnsEndpoint {
+        let parts = plan.status(object).map(|status| &status.detail);
+        let wanted = match parts {
+            Some(Detail::Records { parts }) => publish::of_claims(object, parts),
+            _ => None,
+        };
+        return wanted.map_or(Handed::Nothing, Handed::Wanted);
+    }
+    let part = object.name.as_str().parse::<ClusterName>().ok().and_then(|name| plan.cluster(&name));
+    match (part.filter(|part| part.hand_out), hub.object(object)) {
+        (None, _) => Handed::Nothing,
+        (Some(_), None) => Handed::Unknown,
+        (Some(part), Some(seen)) => Handed::Wanted(publish::of_cluster(&object.name, &seen.uid, &part.names)),
+    }
 }
 
 fn judged(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
     let place = (object.namespace.clone()?, object.name.clone());
-    // What we publish is not judged by anybody.
-    if place.0.as_str() == publish::NAMESPACE {
-        return None;
-    }
     let there = hub.verdict(&place);
     let sharing = verdict::sharing(&place);
     let judged: Vec<_> = sharing
@@ -149,6 +169,10 @@ fn judged(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
             Some(Write::DropVerdict { place, uid })
         }
     }
+}
+
+fn is_published(object: &ObjectRef) -> bool {
+    object.namespace.as_ref().is_some_and(|namespace| namespace.as_str() == publish::NAMESPACE)
 }
 
 /// Whether the plan has come to the object, or it is gone. Until then nothing of its is deleted.

@@ -125,11 +125,11 @@ impl Write {
                 let path = path(object.kind.api_version(), namespace, object.kind.plural());
                 path.patch_subresource("status", object.name.as_str(), &apply, &Patch::Apply(body))
             }
-            Self::Publish { cluster, uid, endpoints } => {
-                let body = publish::body(cluster, uid, endpoints);
-                endpoints_path().patch(cluster.as_str(), &apply, &Patch::Apply(body))
+            Self::Publish { endpoint } => {
+                let body = publish::body(endpoint);
+                endpoints_path().patch(endpoint.name.as_str(), &apply, &Patch::Apply(body))
             }
-            Self::Withdraw { cluster, uid } => endpoints_path().delete(cluster.as_str(), &only(uid)),
+            Self::Withdraw { name, uid } => endpoints_path().delete(name.as_str(), &only(uid)),
             Self::Judge { place, verdict } => {
                 let body = verdict::body(place, verdict);
                 verdicts_path(place).patch(place.1.as_str(), &apply, &Patch::Apply(body))
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn requests_end_with_our_patience() {
         let cluster: ObjectName = "c1".parse().unwrap();
-        let publish = Write::Publish { cluster: cluster.clone(), uid: "u".into(), endpoints: Vec::new() };
-        let withdraw = Write::Withdraw { cluster, uid: "u".into() };
+        let publish = Write::Publish { endpoint: publish::of_cluster(&cluster, "u", &[]) };
+        let withdraw = Write::Withdraw { name: cluster, uid: "u".into() };
         for (write, method, uri) in [
             (publish, "PATCH", "?&fieldManager=fleetgate&force=true&timeout=1500ms"),
             (withdraw, "DELETE", "?timeout=1500ms"),
