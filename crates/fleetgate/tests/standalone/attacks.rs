@@ -20,7 +20,7 @@ const GROUND: &str = "\
 apiVersion: fleetgate.dev/v1alpha1
 kind: Zone
 metadata: {name: main}
-spec: &zone
+spec:
   domain: fleet.example
   nameservers: [{name: ns1.fleet.example, addresses: [127.0.0.1]}]
   gateway: {addresses: [192.0.2.10]}
@@ -38,7 +38,7 @@ spec: {domain: shared.test, nameservers: [{name: ns1.fleet.example}]}
 apiVersion: fleetgate.dev/v1alpha1
 kind: AddressPool
 metadata: {name: public}
-spec: {cidrs: [203.0.113.0/28], reverse: {nameservers: [ns1.fleet.example], domain: rev.fleet.example}}
+spec: {cidrs: [203.0.113.0/24], reverse: {nameservers: [ns1.fleet.example], domain: rev.fleet.example}}
 ---
 apiVersion: fleetgate.dev/v1alpha1
 kind: Tenant
@@ -79,9 +79,8 @@ const QUARRY: [(&str, &str); 9] = [
 
 fn fleet() -> Fleet {
     let of = |tenant: &str, text: String| text.replace("tenant: acme", &format!("tenant: {tenant}"));
-    let ground = GROUND.replace(" &zone", "");
     let fleet = Fleet::new(&[
-        ("ground.yaml", &ground),
+        ("ground.yaml", GROUND),
         ("c1.yaml", &of("evil", cluster("c1", nowhere(), 11))),
         ("c2.yaml", &of("quarry", cluster("c2", nowhere(), 12))),
     ]);
@@ -273,6 +272,8 @@ fn no_attack_gets_anything_at_any_door() {
 #[test]
 fn no_attack_by_other_means_gets_anything() {
     let fleet = fleet();
+    // Its own nodes, and nothing else.
+    fleet.write("ground.yaml", &GROUND.replace(" targets: {allow: [0.0.0.0/0]},", ""));
     let mut command = fleet.command(nowhere_free(), nowhere_free());
     command.args(["--agents", "127.0.0.1:0", "--admin-credential"]).arg(fleet.root().join("admin"));
     let mut server = Server::start(&command);
