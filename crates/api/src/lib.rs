@@ -7,6 +7,7 @@ mod credentials;
 mod explain;
 pub mod listen;
 pub mod objects;
+pub mod release;
 pub mod state;
 
 pub use access::AdminCredential;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::{ConnectInfo, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::credentials;
 use crate::explain;
 use crate::objects;
+use crate::release;
 use crate::state::State;
 
 /// OpenMetrics, which is what `prometheus-client` writes.
@@ -69,6 +70,7 @@ impl Interface {
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/credentials", get(credentials::list).post(credentials::issue))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))
+                .route("/v1/release/{kind}/{name}", post(release::release))
                 .fallback(objects::no_such_path)
                 .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), crate::access::guard)),
         };

@@ -8,6 +8,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use model::identity::Kind;
 use model::listing;
+use model::policy::Refused;
+use model::snapshot::{Detail, PartStatus};
 use model::{ObjectName, ObjectRef, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -110,19 +112,47 @@ pub(crate) async fn refusals(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let mut refused: Vec<_> =
         snapshot.statuses().filter_map(|(object, status)| Some((object, status.refusal()?))).collect();
     refused.sort_by_key(|(object, _)| *object);
+    let parts = refused_parts(&snapshot);
     let objects: Vec<Value> = refused
         .into_iter()
-        .map(|(object, refusal)| {
-            json!({
-                "kind": object.kind.as_str(),
-                "namespace": object.namespace.as_ref().map(ObjectName::as_str),
-                "name": object.name.as_str(),
-                "code": refusal.reason,
-                "message": refusal.message,
-            })
-        })
+        .map(|(object, refusal)| refused_part(object, None, refusal.reason, &refusal.message))
+        .chain(parts)
         .collect();
     Json(json!({ "folder": folder.error.as_ref().map(ToString::to_string), "files": files, "objects": objects }))
+}
+
+fn refused_part(object: &ObjectRef, part: Option<&str>, code: &str, message: &str) -> Value {
+    let mut told = json!({
+        "kind": object.kind.as_str(),
+        "namespace": object.namespace.as_ref().map(ObjectName::as_str),
+        "name": object.name.as_str(),
+        "code": code,
+        "message": message,
+    });
+    if let Some(part) = part {
+        told["part"] = part.into();
+    }
+    told
+}
+
+/// The endpoints that are refused while their object is not.
+fn refused_parts(snapshot: &Snapshot) -> Vec<Value> {
+    let mut refused = Vec::new();
+    for (object, status) in snapshot.statuses().filter(|(_, status)| status.refusal().is_none()) {
+        let Detail::Records { parts } = &status.detail else { continue };
+        for part in parts {
+            if let Err(why) = &part.outcome {
+                refused.push((object, part, why));
+            }
+        }
+    }
+    // Those of one object stay in their order.
+    refused.sort_by_key(|(object, ..)| *object);
+    let told = |(object, part, why): (&ObjectRef, &PartStatus, &Refused)| {
+        let message = format!("{}: {}", why.field, why.refusal);
+        refused_part(object, Some(&part.part), why.refusal.code(), &message)
+    };
+    refused.into_iter().map(told).collect()
 }
 
 pub(crate) async fn no_such_path(uri: Uri) -> Failure {

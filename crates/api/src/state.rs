@@ -10,6 +10,7 @@ use store::{Database, FolderError, RefusedFile};
 
 use crate::access::AdminCredential;
 use crate::agents::{Door, Verdicts};
+use crate::release::Releases;
 
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
@@ -26,6 +27,8 @@ pub struct State {
     pub agents: OnceLock<Arc<Door>>,
     /// For the agents that wait for them.
     pub verdicts: Arc<Verdicts>,
+    /// Set once, where this process may let go what is held.
+    pub releases: OnceLock<Arc<dyn Releases>>,
     /// Set once, where there is one.
     pub admin_credential: OnceLock<AdminCredential>,
     ready: AtomicBool,
@@ -61,6 +64,7 @@ impl State {
             registry,
             agents,
             verdicts,
+            releases: OnceLock::new(),
             admin_credential,
             ready,
             informed,

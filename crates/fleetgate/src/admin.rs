@@ -1,10 +1,12 @@
 //! Asking a running fleetgate through its `--admin`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use api::AdminCredential;
+use clap::Args;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
@@ -12,8 +14,28 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::arguments::DEFAULT_ADMIN;
+
 /// A fleet of ten thousand clusters is listed in a second; a server that takes this long is not well.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a running fleetgate is told to change something.
+#[derive(Debug, Args)]
+pub(crate) struct AdminOptions {
+    /// Where the running fleetgate's --admin is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
+    admin: SocketAddr,
+    /// The file that the running fleetgate was given as its --admin-credential
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_ADMIN_CREDENTIAL")]
+    admin_credential: Option<PathBuf>,
+}
+
+impl AdminOptions {
+    pub(crate) fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+        let credential = self.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
+        send(self.admin, method, path, body, credential.as_ref())
+    }
+}
 
 /// What `GET path` answers; an error has the server's own words.
 pub(crate) fn ask(admin: SocketAddr, path: &str) -> anyhow::Result<Value> {

@@ -6,8 +6,10 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use api::agents::{Answer, Changed, Door, Home, HomeError, Listener};
+use api::release::Releases;
 use kubernetes::agents::{Agents, AgentsError};
 use manifest::kept::{Authorities, ClaimChange, Credential, KeptClaims, Owner};
+use model::{ObjectRef, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use crate::hand_over::Inheritance;
@@ -53,6 +55,18 @@ impl Home for HubHome {
 
     fn change<'a>(&'a self, owner: &'a Owner, changes: Vec<ClaimChange>) -> Answer<'a, Changed> {
         Box::pin(async move { self.0.change(owner, changes).await.map_err(away) })
+    }
+}
+
+/// A hub, where an annotation says what is let go.
+pub(crate) struct HubReleases(pub(crate) kubernetes::Client);
+
+impl Releases for HubReleases {
+    fn release(&self, object: ObjectRef, until: Timestamp) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let released = kubernetes::release::release(&self.0, &object, until).await;
+            released.map_err(|error| HomeError::Away(Box::new(error)))
+        })
     }
 }
 

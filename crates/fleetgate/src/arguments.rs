@@ -41,6 +41,8 @@ pub(crate) enum Command {
     /// Issue, list and revoke what agents are started with
     #[command(subcommand)]
     Credential(crate::credential::CredentialCommand),
+    /// Let names go that are held because so many would go at once
+    Release(crate::release::ReleaseOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
     /// Start a small fleet on loopback to look at

@@ -13,8 +13,11 @@ use anyhow::Context as _;
 use api::FolderState;
 use arc_swap::ArcSwap;
 use model::address::Allocation;
+use model::identity::Kind;
+use model::resource::{HeldClaims, Place, Resting};
 use model::serial::SerialFloor;
-use model::{ClusterName, DnsName, FactChange, KeptSet, Planned, Planner, Snapshot, Timestamp};
+use model::snapshot::Condition;
+use model::{ClusterName, DnsName, FactChange, KeptSet, ObjectRef, Planned, Planner, Snapshot, Timestamp};
 use store::Memory;
 
 use crate::home::{Home, Opened, Stopper, Update};
@@ -41,6 +44,14 @@ pub(crate) struct Control {
     away: Option<String>,
     /// What of addresses could not be written down yet.
     unwritten: BTreeMap<IpAddr, Option<Allocation>>,
+    unremembered: Unremembered,
+}
+
+/// What is held and what rests, as far as it could not be written down yet.
+#[derive(Default)]
+struct Unremembered {
+    held: BTreeMap<ObjectRef, Option<HeldClaims>>,
+    resting: BTreeMap<Place, Option<Resting>>,
 }
 
 /// The control thread, from outside.
@@ -83,8 +94,9 @@ impl Control {
         let mut planner = Planner::resume(serials);
         planner.recall(kept);
         recall_addresses(&home, &planner, &mut first)?;
-        let unwritten = BTreeMap::new();
-        let mut control = Self { home, planner, published, state, metrics, wake: None, away: None, unwritten };
+        let (unwritten, unremembered) = (BTreeMap::new(), Unremembered::default());
+        let mut control =
+            Self { home, planner, published, state, metrics, wake: None, away: None, unwritten, unremembered };
         control.take(first);
         Ok(control)
     }
@@ -115,7 +127,7 @@ impl Control {
 
     /// Closes the home and waits for the way back.
     fn pause(self, pause: &Pause) -> Option<Self> {
-        let Self { home, planner, published, state, metrics, wake, away, unwritten } = self;
+        let Self { home, planner, published, state, metrics, wake, away, unwritten, unremembered } = self;
         drop(home);
         state.database.store(None);
         // Who is gone meanwhile sends no way back either.
@@ -129,7 +141,7 @@ impl Control {
             .inspect_err(|error| tracing::error!("the folder is not read any more: {error:#}; restart this process"))
             .ok()?;
         state.database.store(Some(database));
-        let mut control = Self { home, planner, published, state, metrics, wake, away, unwritten };
+        let mut control = Self { home, planner, published, state, metrics, wake, away, unwritten, unremembered };
         control.take(first);
         Some(control)
     }
@@ -165,6 +177,7 @@ impl Control {
             self.plan(update.recalled);
         }
         self.plan(update.facts);
+        self.settle_home();
         self.metrics.refused_files.set(i64::try_from(update.refused.len()).unwrap_or(i64::MAX));
         self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));
         self.state.set_informed();
@@ -202,6 +215,8 @@ impl Control {
         self.wake = planned.wake;
         // A serial must not be served twice, so that it is reserved on disk before it is served once.
         self.remember(&planned.reserve, &planned.kept);
+        self.remember_held(&planned);
+        self.metrics.withdrawals_held.set(i64::try_from(planned.held_names).unwrap_or(i64::MAX));
         let changed = !Arc::ptr_eq(&before, &planned.snapshot);
         if changed {
             // Doors first: a name must not lead to a door that does not know it yet.
@@ -276,6 +291,38 @@ impl Control {
         }
     }
 
+    /// What a restart has to hold on, and to keep from others. On a hub, the former stands in the status of its Tenants.
+    fn remember_held(&mut self, planned: &Planned) {
+        let Home::Folder { database, .. } = &self.home else { return };
+        self.unremembered.held.extend(planned.held.iter().cloned());
+        self.unremembered.resting.extend(planned.resting.iter().cloned());
+        let Unremembered { held, resting } = std::mem::take(&mut self.unremembered);
+        if held.is_empty() && resting.is_empty() {
+            return;
+        }
+        let (held, resting): (Vec<_>, Vec<_>) = (held.into_iter().collect(), resting.into_iter().collect());
+        if let Err(error) = database.remember_held(&held, &resting) {
+            self.metrics.unsaved.inc();
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "what is held is not on disk, and would go with a restart; it is tried again");
+            let again = now().saturating_add(NEXT_ATTEMPT);
+            self.wake = Some(self.wake.map_or(again, |wake| wake.min(again)));
+            self.unremembered =
+                Unremembered { held: held.into_iter().collect(), resting: resting.into_iter().collect() };
+        }
+    }
+
+    /// Claims that are gone are forgotten once it is on disk what of them is held: until then a restart would recall them.
+    fn settle_home(&mut self) {
+        let Home::Folder { home, .. } = &mut self.home else { return };
+        if self.unremembered.held.is_empty()
+            && let Some(error) = home.settle()
+        {
+            self.metrics.unsaved.inc();
+            tracing::error!(error = &error as &dyn std::error::Error, "the new state is served but is not on disk");
+        }
+    }
+
     fn report(&self, before: &Snapshot, planned: &Planned, facts: usize, took: Duration) {
         let after = &planned.snapshot;
         for object in &planned.changes.statuses {
@@ -286,6 +333,7 @@ impl Control {
                 tracing::warn!(%object, code = refusal.reason, "refused: {}", refusal.message);
             }
         }
+        report_held(before, planned);
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.refused_objects.set(count(after.refused_count()));
         self.metrics.clusters.set(count(after.cluster_count()));
@@ -338,6 +386,33 @@ fn recall_addresses(home: &Home, planner: &Planner, first: &mut Update) -> anyho
     let facts = if update.recalled.is_empty() { &mut update.facts } else { &mut update.recalled };
     facts.splice(0..0, gone.into_iter().chain(known));
     Ok(())
+}
+
+/// Says once that names are held, and once that they are not any more.
+fn report_held(before: &Snapshot, planned: &Planned) {
+    let held = |snapshot: &Snapshot, object: &ObjectRef| {
+        let conditions = snapshot.status(object).map(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.kind == Condition::WITHDRAWALS_HELD)
+    };
+    for object in planned.changes.statuses.iter().filter(|object| object.kind == Kind::Tenant) {
+        match (held(before, object), held(&planned.snapshot, object)) {
+            (None, Some(condition)) => tracing::warn!(%object, "{}", condition.message),
+            (Some(_), None) => tracing::info!(%object, "nothing of it is held any more"),
+            _ => {}
+        }
+    }
+    let is_held = |snapshot: &Snapshot, name: &ClusterName| snapshot.cluster(name).is_some_and(|part| part.held);
+    let clusters = planned.changes.clusters.iter();
+    let news = clusters.filter(|name| is_held(&planned.snapshot, name) && !is_held(before, name));
+    let news: Vec<&ClusterName> = news.collect();
+    if let Some(example) = news.first() {
+        let clusters = news.len();
+        tracing::warn!(
+            clusters,
+            %example,
+            "clusters have no ready node, and so many others neither that their last addresses are held; `fleetgate release zone NAME` lets them go"
+        );
+    }
 }
 
 fn lock(stop: &Mutex<Stopper>) -> MutexGuard<'_, Stopper> {

@@ -2,20 +2,18 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::AdminCredential;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::admin;
-use crate::arguments::{DEFAULT_ADMIN, OutputFormat, parse_span};
+use crate::admin::AdminOptions;
+use crate::arguments::{OutputFormat, parse_span};
 use crate::table;
 
 #[derive(Debug, Subcommand)]
@@ -59,24 +57,6 @@ pub(crate) struct RevokeOptions {
     id: String,
     #[command(flatten)]
     access: AdminOptions,
-}
-
-/// How a running fleetgate is told to change something.
-#[derive(Debug, Args)]
-pub(crate) struct AdminOptions {
-    /// Where the running fleetgate's --admin is
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
-    admin: SocketAddr,
-    /// The file that the running fleetgate was given as its --admin-credential
-    #[arg(long, value_name = "FILE", env = "FLEETGATE_ADMIN_CREDENTIAL")]
-    admin_credential: Option<PathBuf>,
-}
-
-impl AdminOptions {
-    fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-        let credential = self.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
-        admin::send(self.admin, method, path, body, credential.as_ref())
-    }
 }
 
 pub(crate) fn run(command: &CredentialCommand) -> anyhow::Result<ExitCode> {

@@ -60,7 +60,8 @@ fn objects(answer: &Value) -> String {
     let accepted = |item: &Value| condition(item, "Accepted").unwrap_or_else(|| "-".into());
     let message = |item: &Value| {
         let conditions = item["status"]["conditions"].as_array().into_iter().flatten();
-        let wrong = conditions.filter(|condition| condition["status"] == "False");
+        let wrong = |condition: &&Value| (condition["status"] == "False") != (condition["type"] == "WithdrawalsHeld");
+        let wrong = conditions.filter(wrong);
         wrong.filter_map(|condition| condition["message"].as_str()).collect::<Vec<_>>().join("; ")
     };
     let name = |item: &Value| text(&item["metadata"]["name"]);
@@ -119,7 +120,8 @@ fn refusals(answer: &Value) -> String {
     }
     for object in answer["objects"].as_array().into_iter().flatten() {
         let place = object["namespace"].as_str().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let name = format!("{} {place}{}", text(&object["kind"]), text(&object["name"]));
+        let part = object["part"].as_str().map(|part| format!(" ({part})")).unwrap_or_default();
+        let name = format!("{} {place}{}{part}", text(&object["kind"]), text(&object["name"]));
         rows.push(vec![name, text(&object["code"]), text(&object["message"])]);
     }
     if rows.is_empty() { "nothing is refused\n".into() } else { table::render(&["WHAT", "CODE", "WHY"], &rows) }

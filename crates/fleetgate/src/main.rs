@@ -16,6 +16,7 @@ mod job;
 mod keeper;
 mod leading;
 mod node_proxy;
+mod release;
 mod serve;
 mod stand_in;
 mod sync;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Get(options) => get::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Credential(command) => credential::run(&command),
+        Command::Release(options) => release::run(&options),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)

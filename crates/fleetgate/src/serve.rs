@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
+use api::release::{FolderReleases, Releases};
 use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
 use kubernetes::admission::{self, Admission};
@@ -144,7 +145,7 @@ impl Server {
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let HomeAndWork { opened, leading, hub, webhook } =
+        let HomeAndWork { opened, leading, hub, client, webhook } =
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
@@ -152,6 +153,12 @@ impl Server {
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
+        let releases: Arc<dyn Releases> = match client {
+            Some(client) => Arc::new(agents::HubReleases(client)),
+            None => Arc::new(FolderReleases(Arc::clone(&state.database))),
+        };
+        // Set once, here.
+        let _ = state.releases.set(releases);
         if let Some(credential) = admin_credential {
             // Set once, here.
             let _ = state.admin_credential.set(credential);
@@ -409,6 +416,8 @@ struct HomeAndWork {
     leading: Option<Leading>,
     /// For the agents' door, where the home is a hub.
     hub: Option<Arc<kubernetes::agents::Agents>>,
+    /// Of the hub.
+    client: Option<kubernetes::Client>,
     /// What answers the hub's API server.
     webhook: Option<Webhook>,
 }
@@ -441,7 +450,7 @@ async fn open_home(
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
             let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
-            return Ok(HomeAndWork { opened, leading: None, hub: None, webhook: None });
+            return Ok(HomeAndWork { opened, leading: None, hub: None, client: None, webhook: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
     };
@@ -465,8 +474,8 @@ async fn open_home(
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
     let settings = kubernetes::home::Settings { roles, namespace, sources };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
-    let webhook = admission.map(|admission| Webhook { admission, client });
-    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), webhook })
+    let webhook = admission.map(|admission| Webhook { admission, client: client.clone() });
+    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client), webhook })
 }
 
 fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission::Settings {

@@ -39,6 +39,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) revision: Counter<u64, AtomicU64>,
     pub(crate) unsaved: Counter,
     pub(crate) hub_away: Gauge,
+    pub(crate) withdrawals_held: Gauge,
     plan_duration: Histogram,
 }
 
@@ -52,6 +53,7 @@ impl ControlMetrics {
             revision: Counter::default(),
             unsaved: Counter::default(),
             hub_away: Gauge::default(),
+            withdrawals_held: Gauge::default(),
             plan_duration: Histogram::new(PLAN_BUCKETS),
         };
         registry.register("fleetgate_clusters", "Clusters that are served", metrics.clusters.clone());
@@ -76,6 +78,11 @@ impl ControlMetrics {
             "fleetgate_hub_away",
             "1 while something of the hub cannot be read and its last good state is served",
             metrics.hub_away.clone(),
+        );
+        registry.register(
+            "fleetgate_withdrawals_held",
+            "Names that nobody asks for any more and that are served on, as so many would go at once",
+            metrics.withdrawals_held.clone(),
         );
         registry.register_with_unit(
             "fleetgate_plan_duration",

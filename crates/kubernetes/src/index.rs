@@ -255,11 +255,12 @@ impl Index {
                         let of_zones = manifest::hub::reverse_numbers(&value).into_iter();
                         numbers.extend(of_zones.map(|(apex, number)| FactChange::ReverseNumber(apex, number)));
                     }
-                    Value::Tenant(_)
-                    | Value::Records(_)
-                    | Value::AddressClaim(_)
-                    | Value::Address(..)
-                    | Value::Other => {}
+                    Value::Tenant(_) => {
+                        let (held, resting) = manifest::hub::withdrawals(&object.name, &value);
+                        numbers.push(FactChange::Held(object.name.clone(), held));
+                        numbers.extend((!resting.is_empty()).then_some(FactChange::Resting(resting)));
+                    }
+                    Value::Records(_) | Value::AddressClaim(_) | Value::Address(..) | Value::Other => {}
                 }
                 news.facts.push(manifest.into_fact(since, generation));
             }

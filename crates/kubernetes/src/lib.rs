@@ -15,6 +15,7 @@ mod index;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
+pub mod release;
 pub mod resource;
 pub mod seen;
 pub mod sources;

@@ -198,6 +198,7 @@ fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let fields: &[&str] = match resource {
         Resource::Zone => &["serial", "digest"],
         Resource::Cluster => &["nodes", "kept"],
+        Resource::Tenant => &["held", "resting"],
         Resource::AddressPool => &["reverseZones"],
         _ => return None,
     };

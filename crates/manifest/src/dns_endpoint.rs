@@ -125,6 +125,18 @@ impl EndpointSpec {
     }
 }
 
+impl From<&RecordClaim> for EndpointSpec {
+    fn from(RecordClaim { name, ttl, data }: &RecordClaim) -> Self {
+        Self {
+            dns_name: name.to_string(),
+            targets: data.to_text(),
+            record_type: data.type_name().into(),
+            record_ttl: ttl.unwrap_or_default().into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Without what would make one line of a log two.
 fn told(reason: &str) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use model::identity::Kind;
-use model::resource::{Tenant, Zone};
+use model::resource::{HeldClaims, Place, Resting, Tenant, Zone};
 use model::{ClusterName, DnsName, Number, ObjectName, ObjectRef, Timestamp};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -17,7 +17,7 @@ use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
 use crate::labels;
 use crate::named::{Home, Lookup, Named, WrongFile};
-use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, ZoneStatus};
+use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, TenantStatus, ZoneStatus};
 use crate::tenant::TenantSpec;
 use crate::text::{Check, Namespace, Text, Written};
 use crate::zone::ZoneSpec;
@@ -73,6 +73,14 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
 pub fn number(zone: &Json) -> Option<Number> {
     let status = ZoneStatus::deserialize(zone.get("status")?).ok()?;
     Some(Number { serial: status.serial?, digest: status.digest?.parse().ok()? })
+}
+
+/// What a Tenant's status says is held of it, and rests.
+pub fn withdrawals(name: &ObjectName, tenant: &Json) -> (Vec<HeldClaims>, Vec<(Place, Resting)>) {
+    let status = tenant.get("status").and_then(|status| TenantStatus::deserialize(status).ok());
+    let TenantStatus { held, resting, .. } = status.unwrap_or_default();
+    let held = held.0.into_iter().map(|held| held.into_model(name));
+    (held.collect(), resting.0.into_iter().map(|resting| resting.into_model(name)).collect())
 }
 
 /// What an `AddressPool`'s status says of the content of its reverse zones.

@@ -4,19 +4,24 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use model::DnsName;
 use model::identity::Kind;
-use model::resource::Node;
+use model::resource::{Endpoint, HeldClaims, Node, Place, Resting};
 use model::snapshot::{Detail, KeptSet, ReverseZone, Status};
+use model::{ClusterName, DnsName, ObjectName, ObjectRef, Since};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::List;
+use crate::dns_endpoint::EndpointSpec;
 use crate::text::{Moment, Text};
 use crate::verdict::{self, PartVerdict};
 
 /// The state of a Cluster that is not accepted.
 const REFUSED: &str = "Refused";
+/// Objects and record sets that are held: an object of a hub holds 1.5 MiB.
+const MOST_HELD: usize = 1000;
+/// Of the values of what is held.
+const MOST_HELD_OCTETS: usize = 512 << 10;
 
 /// What Fleetgate says of the object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +31,150 @@ pub struct ObjectStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// What Fleetgate says of the tenant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantStatus {
+    /// Whether it is accepted, and whether names of its are held that would go in a mass (`WithdrawalsHeld`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// What is held, so that a process that starts anew holds it on; as much as there is room for.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub held: List<HeldStatus, MOST_HELD>,
+    /// What the tenant had until just now: nobody else can have it yet, as caches still know it.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resting: List<RestingStatus, 1000>,
+}
+
+/// A name that rests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestingStatus {
+    /// The name.
+    pub name: Text<DnsName>,
+    /// Where it is the subtree of a Cluster: the UID of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// Until when.
+    pub until: Text<Moment>,
+}
+
+impl RestingStatus {
+    fn of((place, resting): &(Place, Resting)) -> Self {
+        let (Place::Name(name) | Place::Subtree(name)) = place;
+        let cluster_uid = resting.cluster.as_ref().map(ToString::to_string);
+        Self { name: Text(name.clone()), cluster_uid, until: Text(Moment(resting.until)) }
+    }
+
+    pub(crate) fn into_model(self, tenant: &ObjectName) -> (Place, Resting) {
+        let (name, cluster) = (self.name.0, self.cluster_uid.map(Into::into));
+        let place = if cluster.is_some() { Place::Subtree(name) } else { Place::Name(name) };
+        (place, Resting { tenant: tenant.clone(), cluster, until: self.until.0.0 })
+    }
+}
+
+/// What is held of a `DNSEndpoint`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldStatus {
+    /// The namespace of the object.
+    pub namespace: Text<ObjectName>,
+    /// The name of the object.
+    pub name: Text<ObjectName>,
+    /// The UID that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Since when it was there.
+    pub since: Text<Moment>,
+    /// Since when this is held.
+    pub held_since: Text<Moment>,
+    /// The cluster for which an agent asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Text<ClusterName>>,
+    /// What is served on.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub endpoints: List<HeldEndpoint, MOST_HELD>,
+}
+
+/// One record set that is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldEndpoint {
+    /// Its name.
+    pub dns_name: String,
+    /// Its type.
+    pub record_type: String,
+    /// Its values.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub targets: List<String, 64>,
+    /// Its TTL, where one was asked for.
+    #[serde(default, rename = "recordTTL", skip_serializing_if = "Option::is_none")]
+    pub record_ttl: Option<u32>,
+    /// Since when it was asked for, where that is later than the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Text<Moment>>,
+}
+
+impl HeldStatus {
+    /// The oldest, as many as there is room for.
+    fn list(held: &[HeldClaims]) -> List<Self, MOST_HELD> {
+        let (mut endpoints, mut octets) = (0, 0);
+        let has_room = |held: &Self| {
+            let targets = held.endpoints.iter().flat_map(|endpoint| endpoint.targets.iter());
+            octets += targets.map(String::len).sum::<usize>();
+            endpoints += held.endpoints.len();
+            endpoints <= MOST_HELD && octets <= MOST_HELD_OCTETS
+        };
+        List(held.iter().filter_map(Self::of).take_while(has_room).collect())
+    }
+
+    fn of(claims: &HeldClaims) -> Option<Self> {
+        let endpoint = |endpoint: &Endpoint| {
+            let spec = EndpointSpec::from(endpoint.claim.as_ref().ok()?);
+            Some(HeldEndpoint {
+                dns_name: spec.dns_name,
+                record_type: spec.record_type,
+                targets: List(spec.targets),
+                record_ttl: u32::try_from(spec.record_ttl).ok().filter(|ttl| *ttl != 0),
+                since: endpoint.since.map(|since| Text(Moment(since))),
+            })
+        };
+        Some(Self {
+            namespace: Text(claims.object.namespace.clone()?),
+            name: Text(claims.object.name.clone()),
+            uid: claims.since.tie.as_ref().map(ToString::to_string),
+            since: Text(Moment(claims.since.moment)),
+            held_since: Text(Moment(claims.held_since)),
+            cluster: claims.cluster.clone().map(Text),
+            endpoints: List(claims.endpoints.iter().filter_map(endpoint).collect()),
+        })
+    }
+
+    pub(crate) fn into_model(self, tenant: &ObjectName) -> HeldClaims {
+        let endpoint = |held: HeldEndpoint| {
+            let spec = EndpointSpec {
+                dns_name: held.dns_name,
+                record_type: held.record_type,
+                targets: held.targets.0,
+                record_ttl: held.record_ttl.unwrap_or_default().into(),
+                ..EndpointSpec::default()
+            };
+            Endpoint { since: held.since.map(|since| since.0.0), ..spec.to_model() }
+        };
+        HeldClaims {
+            object: ObjectRef { kind: Kind::DnsEndpoint, namespace: Some(self.namespace.0), name: self.name.0 },
+            tenant: tenant.clone(),
+            since: Since { moment: self.since.0.0, tie: self.uid.map(Into::into) },
+            held_since: self.held_since.0.0,
+            cluster: self.cluster.map(|cluster| cluster.0),
+            endpoints: self.endpoints.0.into_iter().map(endpoint).filter(|at| at.claim.is_ok()).collect(),
+        }
+    }
 }
 
 /// What Fleetgate says of the zone.
@@ -246,6 +395,10 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         // Only shown by `get`: on a hub it goes into a Verdict, as a DNSEndpoint has no room for it.
         (_, Detail::Records { .. }) => {
             serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })
+        }
+        (_, Detail::Tenant { held, resting }) => {
+            let resting = List(resting.iter().map(RestingStatus::of).collect());
+            serde_json::to_value(TenantStatus { conditions, held: HeldStatus::list(held), resting })
         }
         (_, Detail::None) => serde_json::to_value(ObjectStatus { conditions }),
     };

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::List;
-use crate::status::ObjectStatus;
+use crate::status::TenantStatus;
 use crate::text::{Check, Namespace, Text, plain};
 
 /// Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.
@@ -19,7 +19,7 @@ use crate::text::{Check, Namespace, Text, plain};
     plural = "tenants",
     category = "fleetgate",
     doc = "Who owns clusters. Tenants are untrusted: this object, written by the platform team, says what is theirs.",
-    status = "ObjectStatus",
+    status = "TenantStatus",
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.namespace"),
     printcolumn(name = "Accepted", type_ = "string", json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::refusal::Refusal;
-use crate::resource::{Cluster, RecordClaims, Tenant, Zone};
+use crate::resource::{Cluster, HeldClaims, Place, RecordClaims, Resting, Tenant, Zone};
 
 /// Nanoseconds since the Unix epoch. The model is told the time, it never asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -116,6 +116,13 @@ pub enum FactChange {
     Number(ObjectName, Option<Number>),
     /// What a hub says of the content of a pool's reverse zone.
     ReverseNumber(DnsName, Number),
+    /// What a home has written down of a tenant's that is held. It counts for a tenant that is seen for the first time: later
+    /// the plan knows better. What it once said and does not any more is let go.
+    Held(ObjectName, Vec<HeldClaims>),
+    /// Somebody has let go whatever was held of a Zone or a Tenant until then.
+    Released(ObjectRef, Timestamp),
+    /// What a home has written down of names that rest.
+    Resting(Vec<(Place, Resting)>),
 }
 
 impl FactChange {

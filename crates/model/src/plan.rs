@@ -27,9 +27,9 @@ use crate::claim::{Claim, Claims, Seniority};
 use crate::fact::{Fact, FactChange, Number, Timestamp};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
-use crate::policy::Ground;
+use crate::policy::{Ground, Holding};
 use crate::refusal::Refusal;
-use crate::resource::{Cluster, IngressMode, RecordClaims, Tenant, Zone};
+use crate::resource::{Cluster, HeldClaims, IngressMode, Place, RecordClaims, Resting, Tenant, Zone};
 use crate::serial::SerialFloor;
 use crate::snapshot::{Changes, Condition, Detail, KeptSet, Snapshot, Status};
 
@@ -61,9 +61,13 @@ pub struct Planner {
     /// Clusters that keep their last addresses for longer, and when to look at them again.
     held: BTreeSet<ClusterName>,
     look_again: Option<Timestamp>,
+    /// The subtrees of clusters that went, by the facts of this plan.
+    leaving: HashMap<DnsName, Resting>,
     /// In which zones too many clusters have no ready node; found out when somebody asks, for each plan anew.
     dark: HashMap<ObjectName, bool>,
     records: Records,
+    /// Until when somebody has let go what is held, beside what the objects say.
+    released: BTreeMap<ObjectRef, Timestamp>,
     addresses: Addresses,
     /// Who owns what, for the policy.
     ground: Ground,
@@ -97,6 +101,12 @@ pub struct Planned {
     /// To be written down soon, so that a restart does not withdraw them: the last addresses of clusters that have no ready
     /// node any more, and `None` where that is over.
     pub kept: Vec<(ClusterName, Option<KeptSet>)>,
+    /// To be written down soon, so that a restart holds them on: what is held of these objects, `None` where that is over.
+    pub held: Vec<(ObjectRef, Option<HeldClaims>)>,
+    /// How many names are held, of claims and of clusters.
+    pub held_names: usize,
+    /// To be written down soon, so that a restart gives them to nobody else: what rests, `None` where that is over.
+    pub resting: Vec<(Place, Option<Resting>)>,
     /// To be written down, and told as a fact once it is: what is to be known of these addresses, nothing where they are
     /// free again. On a hub the leader does so, by what the snapshot has of them.
     pub addresses: Vec<(IpAddr, Option<Allocation>)>,
@@ -115,6 +125,8 @@ struct Touched {
     records: records::Touched,
     /// The last word on each object that claims records.
     claims: BTreeMap<ObjectRef, Option<Fact<RecordClaims>>>,
+    /// What a home says is held of a tenant.
+    held: BTreeMap<ObjectName, Vec<HeldClaims>>,
 }
 
 impl Planner {
@@ -156,6 +168,10 @@ impl Planner {
             other_ground |= self.change_tenant(tenant, &mut touched.records);
             touched.clusters.extend(self.clusters_of_tenant.get(tenant).into_iter().flatten().cloned());
         }
+        for (tenant, held) in std::mem::take(&mut touched.held) {
+            let is_first = self.snapshot.status(&tenant_object(&tenant)).is_none();
+            self.records.recall(&tenant, held, is_first, &mut touched.records);
+        }
         // Whether names go in a mass is judged by what there was before.
         let news = std::mem::take(&mut touched.claims).into_iter().collect();
         self.records.take(news, &self.ground, now, &mut touched.records);
@@ -170,6 +186,7 @@ impl Planner {
             queue.extend(self.held.iter().filter_map(|name| Some(self.clusters.get(name)?.seniority.clone())));
         }
         self.dark.clear();
+        self.lapse(&mut queue, &mut touched.records, now);
         while let Some(next) = queue.pop_first() {
             self.judge(&next, &mut queue, &mut step);
         }
@@ -177,8 +194,9 @@ impl Planner {
         other_ground |= self.hold_anew(&step, &mut touched.records);
         let (addresses, other_owners) = self.settle_addresses(&mut touched.records, now);
         other_ground |= other_owners;
-        let to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
+        let mut to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
         self.records.settle(touched.records, &self.ground, &mut step);
+        to_tell.extend(self.records.quarantine.take_untold());
         for tenant in to_tell.union(&touched.tenants) {
             self.tell_tenant(tenant, &mut step);
         }
@@ -193,10 +211,12 @@ impl Planner {
         let (snapshot, changes) = step.finish(&mut self.ledger, ground, &self.broken);
         self.snapshot = Arc::clone(&snapshot);
         let (reserve, kept) = (self.ledger.take_pending(), self.ledger.take_kept());
+        let (held, resting) = (self.records.take_held(), self.records.quarantine.take_changed());
+        let held_names = self.records.held_names() + self.held.len();
         let withdrawal = self.withdrawals.first().map(|(at, _)| *at);
         let wake =
             [withdrawal, self.look_again, self.records.wake(), self.addresses.wake()].into_iter().flatten().min();
-        Planned { snapshot, changes, reserve, kept, addresses, numbers, wake }
+        Planned { snapshot, changes, reserve, kept, held, held_names, resting, addresses, numbers, wake }
     }
 
     fn settle_addresses(
@@ -214,14 +234,84 @@ impl Planner {
         let owns = self.ground.tenant_of_namespace(namespace) == Some(name);
         let taken = format!("namespace {namespace} belongs to another Tenant, which was first");
         let namespace = (!owns).then(|| Condition::new(Condition::NAMESPACE_OWNED, false, "NamespaceTaken", taken));
-        let held = self.records.held_of(name).map(|(count, since)| {
+        let held = self.records.held_of(name);
+        let told = held.first().map(|oldest| {
+            let (count, since) = (held.iter().map(|claims| claims.endpoints.len()).sum::<usize>(), oldest.held_since);
             let message = format!(
                 "{count} records of {name} would go at once and are held since {since}; `fleetgate release tenant {name}` lets them go"
             );
             Condition::new(Condition::WITHDRAWALS_HELD, true, "TooManyAtOnce", message)
         });
-        let status = Status::accepted(namespace.into_iter().chain(held), Detail::None);
-        step.set_status(ObjectRef::cluster_scoped(Kind::Tenant, name.clone()), status.of_generation(fact.generation));
+        let resting = self.records.quarantine.rests_of(name);
+        let is_plain = held.is_empty() && resting.is_empty();
+        let detail = if is_plain { Detail::None } else { Detail::Tenant { held, resting } };
+        let status = Status::accepted(namespace.into_iter().chain(told), detail);
+        step.set_status(tenant_object(name), status.of_generation(fact.generation));
+    }
+
+    /// Has those looked at again that waited for something to rest.
+    fn lapse(&mut self, queue: &mut BTreeSet<Seniority>, touched: &mut records::Touched, now: Timestamp) {
+        for place in self.records.quarantine.lapse(now) {
+            self.look_at(place, queue, touched);
+        }
+    }
+
+    fn look_at(&self, place: Place, queue: &mut BTreeSet<Seniority>, touched: &mut records::Touched) {
+        match place {
+            Place::Name(name) => Records::touch_name(name, touched),
+            Place::Subtree(subtree) => {
+                let wants =
+                    |state: &&ClusterState| matches!(&state.draft, Some(Ok(draft)) if draft.subtree() == subtree);
+                queue.extend(self.clusters.values().filter(wants).map(|state| state.seniority.clone()));
+            }
+        }
+    }
+
+    /// Adds to what the object itself says.
+    fn take_release(&mut self, object: ObjectRef, until: Timestamp, touched: &mut Touched) {
+        if let Some(fact) = self.zones.get_mut(&object.name).filter(|_| object.kind == Kind::Zone) {
+            fact.value.released = fact.value.released.max(Some(until));
+            touched.zones = true;
+        }
+        if let Some(fact) = self.tenants.get_mut(&object.name).filter(|_| object.kind == Kind::Tenant) {
+            fact.value.released = fact.value.released.max(Some(until));
+            touched.tenants.insert(object.name.clone());
+        }
+        let known = self.released.entry(object).or_default();
+        *known = until.max(*known);
+    }
+
+    /// Takes over what rests.
+    fn take_rest(
+        &mut self,
+        place: Place,
+        resting: Resting,
+        queue: &mut BTreeSet<Seniority>,
+        touched: &mut records::Touched,
+    ) {
+        if self.records.quarantine.add(place.clone(), resting) {
+            self.look_at(place, queue, touched);
+        }
+    }
+
+    /// For how long what a cluster has would rest for all other tenants, if it went now.
+    fn rest_of(&self, name: &ClusterName, now: Timestamp) -> Option<(DnsName, Resting)> {
+        let part = self.snapshot.cluster(name)?;
+        let negative = self.ground.zone_of(&part.holding.subtree).map_or(0, |zone| zone.negative_ttl);
+        let sets = part.names.iter().flat_map(|name| name.records.iter());
+        let ttl = sets.map(|set| set.ttl).fold(negative, u32::max);
+        // Where nothing was published, nobody knows anything.
+        let until = Some(now.saturating_add(Duration::from_secs(ttl.into()))).filter(|until| *until > now)?;
+        let (tenant, cluster) = (part.holding.tenant.clone(), Some(Arc::clone(&part.holding.uid)));
+        Some((part.holding.subtree.clone(), Resting { tenant, cluster, until }))
+    }
+
+    /// Whether what a cluster wants to have rests after another tenant's cluster.
+    fn rests(&self, state: &ClusterState, draft: &Draft, now: Timestamp) -> Option<Refusal> {
+        let (name, uid) = (draft.subtree(), state.seniority.since.uid(&state.cluster.name));
+        let leaving = self.leaving.get(&name).filter(|leaving| leaving.keeps_out(&state.cluster.tenant, &uid));
+        let resting = self.records.quarantine.of_subtree(&name, &state.cluster.tenant, &uid, now).or(leaving)?;
+        Some(Refusal::Quarantined { name, until: resting.until })
     }
 
     /// Tells the policy what a tenant may do now.
@@ -230,6 +320,9 @@ impl Planner {
         let rights = |tenant: Option<&Tenant>| tenant.map(|tenant| (tenant.namespace.clone(), tenant.domains.clone()));
         let before = rights(self.ground.tenant(name).map(AsRef::as_ref));
         let changed = before != rights(fact.map(|fact| &fact.value));
+        if fact.is_none() {
+            self.records.forget_held(name, touched);
+        }
         self.records.touch_tenant(name, changed, touched);
         let namespaces = [self.ground.tenant(name).map(AsRef::as_ref), fact.map(|fact| &fact.value)];
         for tenant in namespaces.into_iter().flatten() {
@@ -254,6 +347,15 @@ impl Planner {
         }
         for after in holdings.iter().filter_map(|(_, after)| after.as_ref()) {
             self.ground.add(after);
+        }
+        self.leaving.clear();
+        for before in holdings.iter().filter_map(|(before, after)| {
+            let stays = |before: &Holding| after.as_ref().is_some_and(|after| after.subtree == before.subtree);
+            before.as_ref().filter(|before| !stays(before))
+        }) {
+            if let Some((subtree, resting)) = self.rest_of(&before.cluster, step.now()) {
+                self.records.quarantine.add(Place::Subtree(subtree), resting);
+            }
         }
         for (before, after) in &holdings {
             self.records.touch_cluster(before.as_deref(), after.as_deref(), touched);
@@ -281,13 +383,21 @@ impl Planner {
                         self.numbers.remove(&name);
                     }
                     touched.zones |= self.broken.remove(&object).is_some();
-                    step.retract_status(object, fact.is_none());
+                    step.retract_status(object.clone(), fact.is_none());
+                    let fact = fact.map(|mut fact| {
+                        fact.value.released = fact.value.released.max(self.released.get(&object).copied());
+                        fact
+                    });
                     touched.zones |= replace(&mut self.zones, name, fact);
                 }
                 FactChange::Tenant(name, fact) => {
                     let object = ObjectRef::cluster_scoped(Kind::Tenant, name.clone());
                     let mended = self.broken.remove(&object).is_some();
-                    step.retract_status(object, fact.is_none());
+                    let fact = fact.map(|mut fact| {
+                        fact.value.released = fact.value.released.max(self.released.get(&object).copied());
+                        fact
+                    });
+                    step.retract_status(object.clone(), fact.is_none());
                     if replace(&mut self.tenants, name.clone(), fact) || mended {
                         touched.tenants.insert(name);
                     }
@@ -315,6 +425,13 @@ impl Planner {
                     self.addresses.enter_claim(&id, fact);
                 }
                 FactChange::Address(address, allocation) => self.addresses.enter_address(address, allocation),
+                FactChange::Released(object, until) => self.take_release(object, until, &mut touched),
+                FactChange::Held(tenant, held) => _ = touched.held.insert(tenant, held),
+                FactChange::Resting(resting) => {
+                    for (place, resting) in resting.into_iter().filter(|(_, resting)| resting.until > step.now()) {
+                        self.take_rest(place, resting, queue, &mut touched.records);
+                    }
+                }
                 FactChange::ReverseNumber(apex, number) => _ = self.reverse_numbers.insert(apex, number),
                 FactChange::Other(object, present) => {
                     self.broken.remove(&object);
@@ -370,6 +487,7 @@ impl Planner {
     fn leave(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
         step.retract_status(cluster_object(name), true);
         let Some(state) = self.clusters.remove(name) else { return };
+        self.leaving.extend(self.rest_of(name, step.now()));
         release(&mut self.claims, &state, queue);
         forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
         self.unschedule(name);
@@ -404,7 +522,10 @@ impl Planner {
         let Some(state) = self.clusters.get(&who.cluster).filter(|state| state.seniority == *who) else { return };
         let Some(draft) = &state.draft else { return };
         let verdict = match draft {
-            Ok(draft) => self.first_holder(draft, who).map_or(Ok(draft), Err),
+            Ok(draft) => {
+                let refusal = self.first_holder(draft, who).or_else(|| self.rests(state, draft, step.now()));
+                refusal.map_or(Ok(draft), Err)
+            }
             Err(refusal) => Err(refusal.clone()),
         };
         let accepts = verdict.is_ok();
@@ -536,6 +657,10 @@ fn is_lit(cluster: &Cluster) -> bool {
 
 fn cluster_object(name: &ClusterName) -> ObjectRef {
     ObjectRef::cluster_scoped(Kind::Cluster, name.into())
+}
+
+fn tenant_object(name: &ObjectName) -> ObjectRef {
+    ObjectRef::cluster_scoped(Kind::Tenant, name.clone())
 }
 
 /// Whose a cluster is, of those that are accepted.

@@ -1,12 +1,12 @@
 //! The resources as plain values: what a manifest means once it has been read and checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fact::Timestamp;
-use crate::identity::{ClusterId, ClusterName, ObjectName};
+use crate::fact::{Since, Timestamp};
+use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
 use crate::policy::{RecordClaim, Refused};
@@ -153,6 +153,51 @@ pub struct Endpoint {
     pub since: Option<Timestamp>,
     /// Refused right here if it cannot be read.
     pub claim: Result<RecordClaim, Refused>,
+}
+
+/// What a `DNSEndpoint` asked for and does not any more, and what is served on until somebody lets it go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldClaims {
+    pub object: ObjectRef,
+    pub tenant: ObjectName,
+    /// Since when the object was there.
+    pub since: Since,
+    pub held_since: Timestamp,
+    /// The cluster for which an agent asked.
+    pub cluster: Option<ClusterName>,
+    /// Of which all could be read.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl HeldClaims {
+    /// The names that it has, each once.
+    pub fn names(&self) -> BTreeSet<&DnsName> {
+        self.endpoints.iter().filter_map(|endpoint| Some(&endpoint.claim.as_ref().ok()?.name)).collect()
+    }
+}
+
+/// What rests after its tenant gave it up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    Name(DnsName),
+    /// A cluster's.
+    Subtree(DnsName),
+}
+
+/// Nobody but the tenant that had it, or the very cluster, can have it before then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resting {
+    pub tenant: ObjectName,
+    /// The UID of the cluster that had a subtree.
+    pub cluster: Option<Arc<str>>,
+    pub until: Timestamp,
+}
+
+impl Resting {
+    /// Whether a tenant's cluster cannot have the subtree.
+    pub(crate) fn keeps_out(&self, tenant: &ObjectName, uid: &str) -> bool {
+        self.tenant != *tenant && self.cluster.as_deref() != Some(uid)
+    }
 }
 
 /// Where a part of a control plane listens.

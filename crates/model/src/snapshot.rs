@@ -11,7 +11,7 @@ use rpds::HashTrieMapSync;
 use crate::allocation::Entry;
 use crate::digest::Digest;
 use crate::fact::Timestamp;
-use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
+use crate::identity::{ClusterId, ClusterName, Kind, ObjectName, ObjectRef};
 use crate::name::DnsName;
 use crate::network::Cidr;
 use crate::plan::AGENTS_LABEL;
@@ -19,7 +19,7 @@ use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
-use crate::resource::Limits;
+use crate::resource::{HeldClaims, Limits, Place, Resting};
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -120,6 +120,21 @@ impl Snapshot {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How many names are held of a Zone or a Tenant.
+    pub fn held_names(&self, object: &ObjectRef) -> usize {
+        let held = |status: &Status| match &status.detail {
+            Detail::Tenant { held, .. } => held.iter().flat_map(HeldClaims::names).cloned().collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        if object.kind == Kind::Tenant {
+            return self.status(object).map_or(0, |status| held(status).len());
+        }
+        let is_here = |name: &DnsName| self.ground.zone_of(name).is_some_and(|zone| zone.name == object.name);
+        let names = self.statuses().flat_map(|(_, status)| held(status)).filter(is_here).count();
+        let apex = self.zone(&object.name).map(|part| &part.apex);
+        names + self.clusters.values().filter(|part| part.held && Some(&part.apex) == apex).count()
     }
 
     pub fn status(&self, object: &ObjectRef) -> Option<&Arc<Status>> {
@@ -363,6 +378,12 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
     None,
+    Tenant {
+        /// What is held of it, the oldest first.
+        held: Vec<HeldClaims>,
+        /// What it had and nobody else can have yet; what rests longest first.
+        resting: Vec<(Place, Resting)>,
+    },
     Zone {
         serial: u32,
         digest: Digest,

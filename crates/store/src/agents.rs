@@ -96,6 +96,8 @@ pub type ChangedClaims = BTreeMap<ObjectRef, Option<ClaimRow>>;
 #[derive(Default)]
 pub(crate) struct Mailbox {
     waiting: Mutex<Waiting>,
+    /// What somebody has let go, and until when.
+    released: Mutex<BTreeMap<ObjectRef, Timestamp>>,
     home: Mutex<Option<Sender<Signal>>>,
 }
 
@@ -116,6 +118,11 @@ impl Mailbox {
             waiting.clusters.entry(cluster).or_default().insert(object, row);
         }
         drop(waiting);
+        self.wake();
+    }
+
+    pub(crate) fn post_release(&self, object: ObjectRef, until: Timestamp) {
+        lock(&self.released).insert(object, until);
         self.wake();
     }
 
@@ -312,7 +319,12 @@ impl Database {
     /// Has this home be told of claims that change from now on.
     pub(crate) fn tell(&self, home: Sender<Signal>) {
         *lock(&self.mailbox.waiting) = Waiting::default();
+        lock(&self.mailbox.released).clear();
         *lock(&self.mailbox.home) = Some(home);
+    }
+
+    pub(crate) fn take_released(&self) -> BTreeMap<ObjectRef, Timestamp> {
+        std::mem::take(&mut lock(&self.mailbox.released))
     }
 
     pub(crate) fn take_changed_claims(&self) -> ChangedClaims {

@@ -13,6 +13,7 @@ use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefiniti
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{AUTHORITIES, CLAIMS, CREDENTIALS, ClaimRow, MOMENTS, Mailbox};
+use crate::held::{HELD, RELEASES, RESTING};
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
 const OBJECTS: Table = TableDefinition::new("objects");
@@ -115,6 +116,9 @@ impl Database {
         let found = self.write_with(|transaction| {
             transaction.open_table(OBJECTS)?;
             for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
+                transaction.open_table(table)?;
+            }
+            for table in [HELD, RESTING, RELEASES] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;

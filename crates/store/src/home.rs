@@ -46,6 +46,8 @@ pub struct Home {
     held: HashMap<ObjectRef, Held>,
     /// The manifests that name a file, by that file.
     named_by: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    /// What became of claims that there were before: written once the plan has said what of it is held.
+    later: Vec<(ObjectRef, Option<Record>)>,
     /// What could not be written to the database yet.
     unsaved: BTreeMap<ObjectRef, Option<Record>>,
     /// The latest `since` that was given: a clock that is set back makes nobody senior.
@@ -136,6 +138,7 @@ impl Home {
             missing: BTreeMap::new(),
             held: HashMap::new(),
             named_by: BTreeMap::new(),
+            later: Vec::new(),
             unsaved: BTreeMap::new(),
             latest: Timestamp::default(),
             digests: RandomState::default(),
@@ -147,6 +150,7 @@ impl Home {
         home.database.tell(home.watcher.sender());
         let mut recalled = home.recall(known);
         recalled.extend(home.recall_claims()?);
+        recalled.extend(home.database.recall_held()?);
         let update = home.refresh(&Dirty { all: true, ..Dirty::default() });
         let update = Update { recalled, ..update };
         home.told = (update.refused.clone(), update.folder.clone());
@@ -236,9 +240,11 @@ impl Home {
         Ok(self.database.all_claims()?.into_iter().map(|(object, row)| claim_fact(object, Some(row))).collect())
     }
 
-    /// What agents claimed since the last time. A cluster may have gone while its agent was speaking.
+    /// What agents claimed since the last time, and what somebody has let go. A cluster may have gone while its agent was speaking.
     fn take_claims(&mut self) -> Vec<FactChange> {
         let changed = self.database.take_changed_claims();
+        let released = self.database.take_released().into_iter();
+        let released = released.map(|(object, until)| FactChange::Released(object, until));
         let is_late =
             |row: &ClaimRow| !row.cluster.parse().is_ok_and(|cluster| is_held(&self.held, &cluster, &row.uid));
         let late = changed.values().flatten().any(is_late);
@@ -248,7 +254,8 @@ impl Home {
                 "what agents claimed too late is still in the database"
             );
         }
-        changed.into_iter().map(|(object, row)| claim_fact(object, row.filter(|row| !is_late(row)))).collect()
+        let claimed = changed.into_iter().map(|(object, row)| claim_fact(object, row.filter(|row| !is_late(row))));
+        claimed.chain(released).collect()
     }
 
     /// Takes away what agents claimed for clusters that are gone now.
@@ -305,6 +312,7 @@ impl Home {
             self.forget_claims(&mut changes);
         }
         let unsaved = self.save(changes.records);
+        self.later.append(&mut changes.later);
         let (refused, folder) = (self.refused(), self.folder_error.clone());
         Update { recalled: Vec::new(), facts: changes.facts, refused, folder, unsaved }
     }
@@ -478,6 +486,7 @@ impl Home {
     fn hold(&mut self, file: &Path, entry: Entry, now: Timestamp, changes: &mut Changes) {
         let Entry { object, line, digest, beside, news } = entry;
         let old = self.held.get_mut(&object);
+        let is_new = old.is_none();
         let since = old.as_ref().map_or(now, |held| held.since);
         if let Some(held) = old
             && held.file == file
@@ -496,14 +505,15 @@ impl Home {
         // Without news the digest was known for this very file, and the return above was taken.
         let Some(News { value, text, beside }) = news else { return };
         changes.facts.push(fact(&object, Some((since, value))));
-        changes.records.push((object, Some(Record { since: since.0, file: file.into(), line, text, beside })));
+        let record = Record { since: since.0, file: file.into(), line, text, beside };
+        changes.write(object, Some(record), is_new);
     }
 
     fn release(&mut self, file: &Path, object: &ObjectRef, changes: &mut Changes) {
         if self.held.get(object).is_some_and(|held| held.file == file) {
             self.held.remove(object);
             changes.facts.push(fact(object, None));
-            changes.records.push((object.clone(), None));
+            changes.write(object.clone(), None, false);
         }
     }
 
@@ -515,6 +525,12 @@ impl Home {
                 self.release(file, &object, changes);
             }
         }
+    }
+
+    /// To be called when what the last update said has been planned, and what is held of it is on disk.
+    pub fn settle(&mut self) -> Option<DatabaseError> {
+        let later = std::mem::take(&mut self.later);
+        if later.is_empty() { None } else { self.save(later) }
     }
 
     fn save(&mut self, records: Vec<(ObjectRef, Option<Record>)>) -> Option<DatabaseError> {
@@ -641,6 +657,15 @@ struct News {
 struct Changes {
     facts: Vec<FactChange>,
     records: Vec<(ObjectRef, Option<Record>)>,
+    later: Vec<(ObjectRef, Option<Record>)>,
+}
+
+impl Changes {
+    fn write(&mut self, object: ObjectRef, record: Option<Record>, is_new: bool) {
+        let later = object.kind == Kind::DnsEndpoint && !is_new;
+        let records = if later { &mut self.later } else { &mut self.records };
+        records.push((object, record));
+    }
 }
 
 fn fact(object: &ObjectRef, value: Option<(Timestamp, Value)>) -> FactChange {

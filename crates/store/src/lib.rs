@@ -7,6 +7,7 @@ mod addresses;
 pub mod agents;
 pub mod database;
 pub mod folder;
+mod held;
 pub mod home;
 mod hub;
 pub mod memory;

@@ -21,7 +21,7 @@ const WRITING: Duration = Duration::from_secs(2);
 /// What woke us.
 pub enum Signal {
     Folder(notify::Result<notify::Event>),
-    /// What agents claim has changed in the database.
+    /// What agents claim has changed in the database, or somebody has let go what is held.
     Claims,
     Stop,
 }

@@ -1,5 +1,8 @@
 //! The admission webhook: the hub's real API server asks the real controller, on behalf of the real `kubectl`.
 
+#[path = "../attacks/rows.rs"]
+mod rows;
+
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -326,4 +329,46 @@ fn strangers_are_told_nothing() {
     let begun = Instant::now();
     fixture.until_asked(&controller);
     assert!(begun.elapsed() > Duration::from_secs(20), "after {:?}", begun.elapsed());
+}
+
+/// The rows of `tests/standalone/attacks.rs`, each as an object of its own: one that has nothing good is denied, with its code.
+#[test]
+fn no_attack_gets_past_the_api_server() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    let hub = hub(&kubernetes);
+    for namespace in ["evil", "quarry"] {
+        hub.kubectl(&["create", "namespace", namespace]).unwrap();
+    }
+    hub.kubectl_apply(rows::GROUND).unwrap();
+    for (name, tenant, node) in [("c1", "evil", 11), ("c2", "quarry", 12)] {
+        let cluster = given_cluster(name, node).replace("tenant: acme", &format!("tenant: {tenant}"));
+        hub.kubectl_apply(&cluster).unwrap();
+    }
+    let fixture = Fixture { hub, kubectl: kubernetes.kubectl() };
+    let controller = fixture.controller();
+    let probe = records("evil", "probe", &["{dnsName: www.prey.test, recordType: A, targets: [198.51.100.11]}"]);
+    eventually("the API server asks", || {
+        String::from_utf8_lossy(&fixture.apply(&probe).stderr).contains("NotYours").then_some(())
+    });
+    eventually("the quarry has its name", || {
+        let told = field(&fixture.hub, &["-n", "quarry", "verdict", "quarry-object"], ".spec.published");
+        (told == "2").then_some(())
+    });
+
+    println!("{:>2} {:<38} hub", "", "attack");
+    for (number, row) in rows::rows().iter().enumerate() {
+        let object = serde_json::json!({
+            "apiVersion": "externaldns.k8s.io/v1alpha1",
+            "kind": "DNSEndpoint",
+            "metadata": { "name": format!("row-{number}"), "namespace": "evil" },
+            "spec": { "endpoints": [row.endpoint] },
+        });
+        let output = fixture.apply(&object.to_string());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("{:>2} {:<38} {}", row.group, row.what, if output.status.success() { "admitted" } else { row.told });
+        assert_eq!(output.status.success(), row.told == rows::PUBLISHED, "{} {}: {said}", row.group, row.what);
+        assert!(output.status.success() || said.contains(row.told), "{} {}: {said}", row.group, row.what);
+        assert!(!said.contains("quarry") || row.endpoint.to_string().contains("quarry"), "19 {}: {said}", row.what);
+    }
+    drop(controller);
 }

@@ -5,6 +5,7 @@ mod addresses;
 mod admission;
 mod agents;
 mod bad_input;
+mod brake;
 mod disk;
 mod external_dns;
 mod fixture;

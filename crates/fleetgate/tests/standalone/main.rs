@@ -6,6 +6,7 @@ mod admin;
 mod agents;
 mod attacks;
 mod bad_input;
+mod brake;
 mod crash;
 mod demo;
 mod explain;

@@ -68,6 +68,16 @@ pub(super) fn notices(kind: Kind, before: Option<&OwnStatus>, after: &OwnStatus)
             notices.push(Notice { is_warning: false, reason: good.into(), message: message.into() });
         }
     }
+    // What is over is not said any more.
+    let held = |status: &OwnStatus| status.condition(Planned::WITHDRAWALS_HELD).cloned();
+    match (before.and_then(held), held(after)) {
+        (None, Some(now)) => notices.push(Notice { reason: Planned::WITHDRAWALS_HELD.into(), ..warning(&now) }),
+        (Some(_), None) => {
+            let message = "nothing is held any more: it was asked for again, or somebody let it go".into();
+            notices.push(Notice { is_warning: false, reason: "NothingHeld".into(), message });
+        }
+        _ => {}
+    }
     notices
 }
 
@@ -221,6 +231,7 @@ mod tests {
         let ready = ("NodesReady", true, "Ready");
         let grace = ("NodesReady", false, "Grace");
         let withdrawn = ("NodesReady", false, "NoReadyNode");
+        let held = ("WithdrawalsHeld", true, "TooManyAtOnce");
         for (before, after, expected) in [
             (None, vec![accepted, ready], vec!["Accepted"]),
             (None, vec![refused], vec!["!UnknownZone"]),
@@ -233,6 +244,10 @@ mod tests {
             (Some(vec![accepted, grace]), vec![accepted, withdrawn], vec!["!NoReadyNode"]),
             (Some(vec![accepted, withdrawn]), vec![accepted, ready], vec!["NodesReady"]),
             (Some(vec![accepted, ready]), vec![accepted, ("NodesReady", true, "Other")], vec![]),
+            (Some(vec![accepted, grace]), vec![accepted, ("NodesReady", false, "Held")], vec!["!Held"]),
+            (Some(vec![accepted]), vec![accepted, held], vec!["!WithdrawalsHeld"]),
+            (Some(vec![accepted, held]), vec![accepted, held], vec![]),
+            (Some(vec![accepted, held]), vec![accepted], vec!["NothingHeld"]),
         ] {
             let told = notices(Kind::Cluster, before.as_deref().map(status).as_ref(), &status(&after));
             let told: Vec<_> =

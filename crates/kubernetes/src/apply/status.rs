@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manifest::bounded::List;
-use manifest::status::{AddressClaimStatus, AddressPoolStatus, ClusterStatus, ObjectStatus, ZoneStatus};
+use manifest::status::{AddressClaimStatus, AddressPoolStatus, ClusterStatus, ObjectStatus, TenantStatus, ZoneStatus};
 use model::Digest;
 use model::identity::Kind;
 use model::serial::is_newer;
@@ -11,7 +11,7 @@ use model::snapshot::{Condition as Planned, Status};
 use serde_json::Value;
 
 /// Those that the plan may have written: where it does not any more, they have to go.
-const OURS: [&str; 7] = [
+const OURS: [&str; 9] = [
     Planned::ACCEPTED,
     Planned::PUBLISHED,
     Planned::NODES_READY,
@@ -19,6 +19,8 @@ const OURS: [&str; 7] = [
     Planned::ALLOCATED,
     Planned::PTR_PUBLISHED,
     Planned::REVERSE_SERVED,
+    Planned::NAMESPACE_OWNED,
+    Planned::WITHDRAWALS_HELD,
 ];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +33,7 @@ pub struct OwnStatus {
 #[derive(Debug, Clone, PartialEq)]
 enum Body {
     Plain(ObjectStatus),
+    Tenant(TenantStatus),
     Zone(ZoneStatus),
     Cluster(Box<ClusterStatus>),
     Pool(AddressPoolStatus),
@@ -49,7 +52,8 @@ impl OwnStatus {
             Kind::Cluster => typed::<ClusterStatus>(status),
             Kind::AddressPool => typed::<AddressPoolStatus>(status),
             Kind::AddressClaim => typed::<AddressClaimStatus>(status),
-            Kind::Tenant | Kind::FederationPolicy => typed::<ObjectStatus>(status),
+            Kind::Tenant => typed::<TenantStatus>(status),
+            Kind::FederationPolicy => typed::<ObjectStatus>(status),
             Kind::Address | Kind::DnsEndpoint | Kind::Ingress | Kind::IngressClass | Kind::Secret => None,
         }
     }
@@ -100,6 +104,7 @@ impl OwnStatus {
     pub(super) fn to_json(&self) -> Value {
         let written = match &self.body {
             Body::Plain(status) => serde_json::to_value(status),
+            Body::Tenant(status) => serde_json::to_value(status),
             Body::Zone(status) => serde_json::to_value(status),
             Body::Cluster(status) => serde_json::to_value(status),
             Body::Pool(status) => serde_json::to_value(status),
@@ -121,6 +126,7 @@ impl Body {
     fn conditions(&self) -> &[Condition] {
         match self {
             Self::Plain(status) => &status.conditions,
+            Self::Tenant(status) => &status.conditions,
             Self::Zone(status) => &status.conditions,
             Self::Cluster(status) => &status.conditions,
             Self::Pool(status) => &status.conditions,
@@ -131,6 +137,7 @@ impl Body {
     fn conditions_mut(&mut self) -> &mut Vec<Condition> {
         match self {
             Self::Plain(status) => &mut status.conditions,
+            Self::Tenant(status) => &mut status.conditions,
             Self::Zone(status) => &mut status.conditions,
             Self::Cluster(status) => &mut status.conditions,
             Self::Pool(status) => &mut status.conditions,
@@ -142,6 +149,12 @@ impl Body {
 impl From<ObjectStatus> for OwnStatus {
     fn from(status: ObjectStatus) -> Self {
         Self::new(Body::Plain(status))
+    }
+}
+
+impl From<TenantStatus> for OwnStatus {
+    fn from(status: TenantStatus) -> Self {
+        Self::new(Body::Tenant(status))
     }
 }
 

@@ -4,13 +4,13 @@
 //! Of claims, what is gone is known only here, so that the brake keeps what it held back. Of clusters without a ready node
 //! everything needed stands in their facts (`plan/cluster.rs`).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::fact::{Fact, Timestamp};
 use crate::identity::{ObjectName, ObjectRef};
 use crate::name::DnsName;
-use crate::resource::{Endpoint, RecordClaims};
+use crate::resource::{HeldClaims, RecordClaims};
 
 /// Withdrawals of this long count together: whoever deletes by hand is slower, and a source that comes up empty is faster.
 const WINDOW: Duration = Duration::from_secs(300);
@@ -21,6 +21,8 @@ pub(super) const FREE_NAMES: usize = 10;
 pub(super) struct Brake {
     recent: HashMap<Scope, VecDeque<(Timestamp, usize)>>,
     held: BTreeMap<ObjectRef, Held>,
+    /// What a restart is to know of.
+    changed: BTreeSet<ObjectRef>,
 }
 
 /// The names of one tenant in a zone, or of all.
@@ -29,12 +31,12 @@ pub(super) type Scope = (DnsName, Option<ObjectName>);
 /// What an object claimed and does not any more.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) tenant: ObjectName,
-    pub(super) since: Timestamp,
     /// The object as it is now.
     pub(super) now: Option<Fact<RecordClaims>>,
     /// What is served on.
-    pub(super) kept: Vec<Endpoint>,
+    pub(super) claims: HeldClaims,
+    /// Somebody else held it back, and this plan has not seen it go.
+    pub(super) is_recalled: bool,
 }
 
 impl Brake {
@@ -63,33 +65,50 @@ impl Brake {
         count
     }
 
-    pub(super) fn hold(&mut self, object: ObjectRef, held: Held) {
+    pub(super) fn hold(&mut self, held: Held) {
+        let object = held.claims.object.clone();
+        self.changed.insert(object.clone());
         self.held.insert(object, held);
     }
 
     /// What is held of an object, which is no longer.
     pub(super) fn take(&mut self, object: &ObjectRef) -> Option<Held> {
-        self.held.remove(object)
+        let held = self.held.remove(object)?;
+        self.changed.insert(object.clone());
+        Some(held)
     }
 
     pub(super) fn is_held(&self, object: &ObjectRef) -> bool {
         self.held.contains_key(object)
     }
 
-    /// What is held of a tenant: how many names, and since when.
-    pub(super) fn of_tenant(&self, tenant: &ObjectName) -> Option<(usize, Timestamp)> {
-        let held = self.held.values().filter(|held| held.tenant == *tenant);
-        held.map(|held| (held.kept.len(), held.since))
-            .reduce(|(count, since), (more, other)| (count + more, since.min(other)))
+    /// What is held of a tenant, the oldest first.
+    pub(super) fn of_tenant(&self, tenant: &ObjectName) -> Vec<HeldClaims> {
+        let held = self.held.values().filter(|held| held.claims.tenant == *tenant);
+        let mut held: Vec<HeldClaims> = held.map(|held| held.claims.clone()).collect();
+        held.sort_by(|one, other| (one.held_since, &one.object).cmp(&(other.held_since, &other.object)));
+        held
+    }
+
+    /// How many names are held.
+    pub(super) fn names(&self) -> usize {
+        self.held.values().map(|held| held.claims.names().len()).sum()
+    }
+
+    pub(super) fn take_changed(&mut self) -> Vec<(ObjectRef, Option<HeldClaims>)> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed.map(|object| (object.clone(), self.held.get(&object).map(|held| held.claims.clone()))).collect()
     }
 
     /// Takes out everything that is let go.
     pub(super) fn release(&mut self, is_released: impl Fn(&Held) -> bool) -> Vec<(ObjectRef, Held)> {
         let released: Vec<_> = self.held.extract_if(.., |_, held| is_released(held)).collect();
-        if !released.is_empty() {
-            // Whoever released these has seen how many there are.
-            self.recent.clear();
-        }
+        self.changed.extend(released.iter().map(|(object, _)| object.clone()));
         released
+    }
+
+    /// Whoever released something has seen how many there are.
+    pub(super) fn forget_recent(&mut self) {
+        self.recent.clear();
     }
 }

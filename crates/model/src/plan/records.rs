@@ -19,7 +19,7 @@ use crate::name::DnsName;
 use crate::policy::{self, Applicant, Ground, Holding, Placed, RecordClaim, Refused};
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
-use crate::resource::{Endpoint, RecordClaims};
+use crate::resource::{Endpoint, HeldClaims, Place, RecordClaims, Resting};
 use crate::snapshot::{Condition, Detail, NameRecords, PartStatus, PublishedSet, Status, TenantName};
 
 #[derive(Debug, Default)]
@@ -136,10 +136,7 @@ impl Records {
     /// The names that an object has and would not have any more, and whose they are.
     fn lost(&self, object: &ObjectRef, fact: Option<&Fact<RecordClaims>>) -> Vec<(DnsName, Scope)> {
         let Some(state) = self.objects.get(object) else { return Vec::new() };
-        let claims = |claims: &RecordClaims| -> BTreeSet<DnsName> {
-            claims.endpoints.iter().filter_map(|endpoint| Some(endpoint.claim.as_ref().ok()?.name.clone())).collect()
-        };
-        let still = fact.map(|fact| claims(&fact.value)).unwrap_or_default();
+        let still = fact.map(|fact| claimed_names(&fact.value)).unwrap_or_default();
         let has = state.claims.endpoints.iter().zip(&state.judged).filter(|(_, judged)| judged.verdict.is_ok());
         let has: BTreeSet<&DnsName> = has.filter_map(|(at, _)| Some(&at.claim.as_ref().ok()?.name)).collect();
         let lost = has.into_iter().filter(|name| !still.contains(*name));
@@ -156,60 +153,128 @@ impl Records {
         touched: &mut Touched,
     ) {
         let before = self.brake.take(object);
-        touched.tenants_to_tell.extend(before.as_ref().map(|before| before.tenant.clone()));
-        let since = before.map_or(now, |before| before.since);
-        let Some(state) = self.objects.get(object).filter(|_| !held.is_empty()) else {
+        touched.tenants_to_tell.extend(before.as_ref().map(|before| before.claims.tenant.clone()));
+        let recalled = before.as_ref().map(|before| self.still_recalled(before, fact.as_ref())).unwrap_or_default();
+        let is_recalled = held.is_empty();
+        let held_since = before.as_ref().map_or(now, |before| before.claims.held_since);
+        let Some(state) = self.objects.get(object).filter(|_| !held.is_empty() || !recalled.is_empty()) else {
             self.enter(object, fact, touched);
             return;
         };
-        let is_held = |endpoint: &&Endpoint| endpoint.claim.as_ref().is_ok_and(|claim| held.contains(&claim.name));
+        let is_held = |endpoint: &&Endpoint| {
+            endpoint.claim.as_ref().is_ok_and(|claim| held.contains(&claim.name) || recalled.contains(&claim.name))
+        };
         let kept: Vec<Endpoint> = state.claims.endpoints.iter().filter(is_held).cloned().collect();
+        // What nobody's objects claim is not published, and so never held.
+        let tenant = before.map(|before| before.claims.tenant).or_else(|| state.tenant.clone());
+        let Some(tenant) = tenant else { return self.enter(object, fact, touched) };
+        let claims = HeldClaims {
+            object: object.clone(),
+            tenant,
+            since: state.since.clone(),
+            held_since,
+            cluster: state.claims.cluster.clone(),
+            endpoints: kept,
+        };
         let whole = match &fact {
-            Some(fact) => Fact {
-                value: RecordClaims {
-                    endpoints: fact.value.endpoints.iter().chain(&kept).cloned().collect(),
-                    ..fact.value.clone()
-                },
-                ..fact.clone()
-            },
-            None => Fact {
+            Some(fact) => with_held(Some(fact), &claims),
+            None => Fact { generation: state.generation, ..with_held(None, &claims) },
+        };
+        touched.tenants_to_tell.insert(claims.tenant.clone());
+        self.brake.hold(Held { now: fact, claims, is_recalled });
+        self.enter(object, Some(whole), touched);
+    }
+
+    /// The names that somebody else held back and that have not been judged here: whether they go in a mass cannot be told.
+    fn still_recalled(&self, before: &Held, fact: Option<&Fact<RecordClaims>>) -> BTreeSet<DnsName> {
+        let Some(state) = self.objects.get(&before.claims.object).filter(|_| before.is_recalled) else {
+            return BTreeSet::new();
+        };
+        let claimed = fact.map(|fact| claimed_names(&fact.value)).unwrap_or_default();
+        let published = state.claims.endpoints.iter().zip(&state.judged).filter(|(_, judged)| judged.verdict.is_ok());
+        let published: BTreeSet<&DnsName> =
+            published.filter_map(|(endpoint, _)| Some(&endpoint.claim.as_ref().ok()?.name)).collect();
+        let names = before.claims.names().into_iter();
+        names.filter(|name| !claimed.contains(*name) && !published.contains(*name)).cloned().collect()
+    }
+
+    /// Takes over what somebody else held back of a tenant; `is_first` where nothing of the tenant is known yet. What was
+    /// taken over and is not held there any more is let go.
+    pub(super) fn recall(&mut self, tenant: &ObjectName, held: Vec<HeldClaims>, is_first: bool, touched: &mut Touched) {
+        let still: BTreeSet<ObjectRef> = held.iter().map(|claims| claims.object.clone()).collect();
+        let is_over =
+            |held: &Held| held.is_recalled && held.claims.tenant == *tenant && !still.contains(&held.claims.object);
+        for (object, held) in self.brake.release(is_over) {
+            touched.tenants_to_tell.insert(held.claims.tenant);
+            self.enter(&object, held.now, touched);
+        }
+        for claims in held.into_iter().filter(|_| is_first) {
+            let object = claims.object.clone();
+            let now = self.objects.get(&object).map(|state| Fact {
                 since: state.since.clone(),
                 generation: state.generation,
-                value: RecordClaims { cluster: state.claims.cluster.clone(), endpoints: kept.clone() },
-            },
-        };
-        if let Some(tenant) = state.tenant.clone() {
+                value: state.claims.clone(),
+            });
+            let claimed = now.as_ref().map(|now| claimed_names(&now.value)).unwrap_or_default();
+            let is_lost = |at: &Endpoint| at.claim.as_ref().is_ok_and(|claim| !claimed.contains(&claim.name));
+            let endpoints: Vec<Endpoint> = claims.endpoints.iter().filter(|at| is_lost(at)).cloned().collect();
+            if endpoints.is_empty() || self.brake.is_held(&object) {
+                continue;
+            }
+            let claims = HeldClaims { endpoints, ..claims };
             touched.tenants_to_tell.insert(tenant.clone());
-            self.brake.hold(object.clone(), Held { tenant, since, now: fact, kept });
+            self.enter(&object, Some(with_held(now.as_ref(), &claims)), touched);
+            self.brake.hold(Held { now, claims, is_recalled: true });
         }
-        self.enter(object, Some(whole), touched);
+    }
+
+    /// Lets go what is held of a tenant that is gone.
+    pub(super) fn forget_held(&mut self, tenant: &ObjectName, touched: &mut Touched) {
+        for (object, held) in self.brake.release(|held| held.claims.tenant == *tenant) {
+            self.enter(&object, held.now, touched);
+        }
     }
 
     /// Lets go what somebody has released since it was held.
     pub(super) fn release(&mut self, ground: &Ground, touched: &mut Touched) {
         let is_released = |held: &Held| {
-            let of_tenant = ground.tenant(&held.tenant).and_then(|tenant| tenant.released);
+            let since = held.claims.held_since;
+            let of_tenant = ground.tenant(&held.claims.tenant).and_then(|tenant| tenant.released);
             let of_zone = |endpoint: &Endpoint| {
                 let zone = ground.zone_of(&endpoint.claim.as_ref().ok()?.name)?;
                 zone.released
             };
-            let by_zones = held.kept.iter().all(|at| of_zone(at).is_some_and(|released| released >= held.since));
-            of_tenant.is_some_and(|released| released >= held.since) || by_zones
+            let by_zones = held.claims.endpoints.iter().all(|at| of_zone(at).is_some_and(|released| released >= since));
+            of_tenant.is_some_and(|released| released >= since) || by_zones
         };
-        for (object, held) in self.brake.release(is_released) {
-            touched.tenants_to_tell.insert(held.tenant);
+        let released = self.brake.release(is_released);
+        if !released.is_empty() {
+            self.brake.forget_recent();
+        }
+        for (object, held) in released {
+            touched.tenants_to_tell.insert(held.claims.tenant);
             self.enter(&object, held.now, touched);
         }
     }
 
-    /// What is held of a tenant: how many records, and since when.
-    pub(super) fn held_of(&self, tenant: &ObjectName) -> Option<(usize, Timestamp)> {
+    /// What is held of a tenant, the oldest first.
+    pub(super) fn held_of(&self, tenant: &ObjectName) -> Vec<HeldClaims> {
         self.brake.of_tenant(tenant)
     }
 
-    /// Whether an object that is gone, or has lost names, is served on.
-    pub(super) fn is_held(&self, object: &ObjectRef) -> bool {
-        self.brake.is_held(object)
+    /// How many names are held.
+    pub(super) fn held_names(&self) -> usize {
+        self.brake.names()
+    }
+
+    /// What a restart is to know of what is held, and no longer is.
+    pub(super) fn take_held(&mut self) -> Vec<(ObjectRef, Option<HeldClaims>)> {
+        self.brake.take_changed()
+    }
+
+    /// Notes that a name may be somebody else's now.
+    pub(super) fn touch_name(name: DnsName, touched: &mut Touched) {
+        touched.names.insert(name);
     }
 
     /// Puts an object's new facts in the place of its old ones.
@@ -331,9 +396,6 @@ impl Records {
 
     /// Judges and settles what was touched.
     pub(super) fn settle(&mut self, mut touched: Touched, ground: &Ground, step: &mut Step) {
-        for name in self.quarantine.lapse(step.now()) {
-            touched.names.insert(name);
-        }
         if touched.all {
             touched.others.extend(self.objects.keys().cloned());
         }
@@ -521,7 +583,7 @@ impl Records {
             let most = ground.tenant(&tenant).and_then(|tenant| tenant.quota.records).unwrap_or_default();
             return Err(Refused::at_name(Refusal::QuotaExceeded { what: "records", most }));
         }
-        if let Some(resting) = self.quarantine.get(&claim.name, now).filter(|resting| resting.tenant != tenant) {
+        if let Some(resting) = self.quarantine.of_name(&claim.name, &tenant, now) {
             let (name, until) = (claim.name.clone(), resting.until);
             return Err(Refused::at_name(Refusal::Quarantined { name, until }));
         }
@@ -551,7 +613,8 @@ impl Records {
             let negative = ground.zone_of(name).map_or(0, |zone| zone.negative_ttl);
             let ttl = before.records.records.iter().map(|set| set.ttl).fold(negative, u32::max);
             let until = step.now().saturating_add(Duration::from_secs(ttl.into()));
-            self.quarantine.add(name, &before.tenant, until);
+            let resting = Resting { tenant: before.tenant.clone(), cluster: None, until };
+            self.quarantine.add(Place::Name(name.clone()), resting);
         }
     }
 
@@ -633,6 +696,20 @@ impl Usage {
     fn forget(&mut self, rank: &Rank) {
         self.total -= self.records.remove(rank).unwrap_or_default();
     }
+}
+
+/// What is left of an object, and what is held of it.
+fn with_held(fact: Option<&Fact<RecordClaims>>, held: &HeldClaims) -> Fact<RecordClaims> {
+    let HeldClaims { since, cluster, endpoints, .. } = held;
+    let Some(fact) = fact else {
+        return Fact::new(since.clone(), RecordClaims { cluster: cluster.clone(), endpoints: endpoints.clone() });
+    };
+    let endpoints = fact.value.endpoints.iter().chain(endpoints).cloned().collect();
+    Fact { value: RecordClaims { endpoints, ..fact.value.clone() }, ..fact.clone() }
+}
+
+fn claimed_names(claims: &RecordClaims) -> BTreeSet<DnsName> {
+    claims.endpoints.iter().filter_map(|endpoint| Some(endpoint.claim.as_ref().ok()?.name.clone())).collect()
 }
 
 /// The claims of an object that could be read, and where each stands in line.

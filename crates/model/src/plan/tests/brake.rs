@@ -1,28 +1,29 @@
 //! Names that would go in a mass.
 
-use super::fleet::{Fleet, at};
+use super::fleet::{Fleet, at, facts};
+use crate::fact::FactChange;
 use crate::identity::Kind;
-use crate::snapshot::Condition;
+use crate::resource::HeldClaims;
+use crate::snapshot::{Condition, Detail};
 
 fn claims(object: &str, numbers: impl Iterator<Item = usize>) -> String {
     let endpoints = numbers.map(|number| format!("n{number}.c1.fleet.example/A/192.0.2.1"));
     format!("records {object} {}", endpoints.collect::<Vec<_>>().join(" "))
 }
 
+const GROUND: &str = "
+    zone main fleet.example share=0.4
+    tenant acme allow=192.0.2.0/24
+    tenant initech allow=192.0.2.0/24
+    cluster c1 tenant=acme nodes=192.0.2.1
+    cluster c2 tenant=initech nodes=192.0.2.2
+    records initech/web www.c2.fleet.example/A/192.0.2.2
+";
+
 /// Thirty names of acme's in two objects, and one of initech's.
 fn fleet() -> Fleet {
     let mut fleet = Fleet::new();
-    fleet.plan(
-        1000,
-        "
-        zone main fleet.example share=0.4
-        tenant acme allow=192.0.2.0/24
-        tenant initech allow=192.0.2.0/24
-        cluster c1 tenant=acme nodes=192.0.2.1
-        cluster c2 tenant=initech nodes=192.0.2.2
-        records initech/web www.c2.fleet.example/A/192.0.2.2
-    ",
-    );
+    fleet.plan(1000, GROUND);
     fleet.plan(1001, &format!("{}\n{}", claims("acme/one", 0..20), claims("acme/two", 20..30)));
     fleet
 }
@@ -55,6 +56,73 @@ fn a_source_that_shows_nothing_is_not_believed() {
     assert_eq!((served(&fleet), held(&fleet)), (29, None));
 }
 
+/// What the status of acme says is held.
+fn told(fleet: &Fleet) -> Vec<HeldClaims> {
+    let object = crate::ObjectRef::cluster_scoped(Kind::Tenant, "acme".parse().unwrap());
+    match &fleet.planned.snapshot.status(&object).unwrap().detail {
+        Detail::Tenant { held, .. } => held.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// A process that begins with what another one wrote down.
+fn restarted(held: Vec<HeldClaims>, claims: &str) -> Fleet {
+    let mut fleet = Fleet::new();
+    let known = facts(&format!("{GROUND}\n{claims}"));
+    let known = known.into_iter().chain([FactChange::Held("acme".parse().unwrap(), held)]);
+    fleet.planned = fleet.planner.apply(known, at(2000));
+    fleet
+}
+
+#[test]
+fn what_is_held_outlives_a_restart() {
+    let mut fleet = fleet();
+    fleet.plan(1002, &format!("{}\n gone records acme/two", claims("acme/one", 0..5)));
+    let kept = told(&fleet);
+    assert_eq!(kept.iter().map(|claims| claims.endpoints.len()).collect::<Vec<_>>(), [15, 10]);
+    let written: Vec<_> = fleet.planned.held.iter().filter_map(|(_, held)| held.clone()).collect();
+    assert_eq!((written, fleet.planned.held_names), (kept.clone(), 25));
+
+    let mut next = restarted(kept.clone(), &claims("acme/one", 0..5));
+    assert_eq!((served(&next), told(&next)), (30, kept.clone()));
+    assert!(held(&next).unwrap().contains("since 1970-01-01T00:16:42Z"));
+    // Told again, by its own words, it knows better.
+    next.plan(2001, &format!("{}\n{}", claims("acme/one", 0..20), claims("acme/two", 20..30)));
+    assert_eq!(held(&next), None);
+    assert!(next.planned.held.iter().all(|(_, held)| held.is_none()) && next.planned.held.len() == 2);
+    let echo = FactChange::Held("acme".parse().unwrap(), kept.clone());
+    next.planned = next.planner.apply([echo], at(2002));
+    assert_eq!(held(&next), None);
+
+    // Let go meanwhile, and let go later.
+    let released = "tenant acme allow=192.0.2.0/24 released=1500";
+    let next = restarted(kept.clone(), &format!("{released}\n{}", claims("acme/one", 0..5)));
+    assert_eq!((served(&next), held(&next)), (5, None));
+    let mut next = restarted(kept.clone(), &claims("acme/one", 0..5));
+    next.plan(2001, "tenant acme allow=192.0.2.0/24 released=2001");
+    assert_eq!((served(&next), held(&next)), (5, None));
+    // Whoever held them does not any more.
+    let mut next = restarted(kept.clone(), &claims("acme/one", 0..5));
+    next.planned = next.planner.apply([FactChange::Held("acme".parse().unwrap(), vec![])], at(2001));
+    assert_eq!((served(&next), held(&next)), (5, None));
+    // Its tenant is gone.
+    let mut next = restarted(kept, "");
+    next.plan(2001, "gone tenant acme");
+    assert_eq!((served(&next), next.planned.held_names), (0, 0));
+}
+
+#[test]
+fn what_is_held_stays_while_its_object_comes_and_goes() {
+    let mut fleet = fleet();
+    fleet.plan(1002, "gone records acme/one\n gone records acme/two");
+    let mut next = restarted(told(&fleet), "");
+    assert_eq!(served(&next), 30);
+    next.plan(2001, &claims("acme/one", 0..1));
+    assert_eq!((served(&next), held(&next).unwrap().starts_with("29 records")), (30, true));
+    next.plan(2002, "gone records acme/one");
+    assert_eq!(served(&next), 30);
+}
+
 #[test]
 fn somebody_can_let_them_go() {
     for release in ["tenant acme allow=192.0.2.0/24 released=1010", "zone main fleet.example share=0.4 released=1010"] {
@@ -63,8 +131,16 @@ fn somebody_can_let_them_go() {
         fleet.plan(1010, release);
         assert_eq!((served(&fleet), held(&fleet)), (0, None), "{release}");
     }
-    // What was released before was other names.
+    // By somebody who cannot write the object.
+    let object = crate::ObjectRef::cluster_scoped(Kind::Tenant, "acme".parse().unwrap());
     let mut fleet = fleet();
+    fleet.plan(1002, "gone records acme/one\n gone records acme/two");
+    fleet.planned = fleet.planner.apply([FactChange::Released(object.clone(), at(1001))], at(1003));
+    assert_eq!(served(&fleet), 30);
+    fleet.planned = fleet.planner.apply([FactChange::Released(object, at(1004))], at(1004));
+    assert_eq!(served(&fleet), 0);
+    // What was released before was other names.
+    let mut fleet = self::fleet();
     fleet.plan(1002, "tenant acme allow=192.0.2.0/24 released=1002");
     fleet.plan(1003, "gone records acme/one\n gone records acme/two");
     assert_eq!(served(&fleet), 30);

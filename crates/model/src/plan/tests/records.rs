@@ -1,6 +1,8 @@
 //! Tenants' claims: what may be had, who was first, and what is served of it.
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, at, facts};
+use crate::fact::FactChange;
+use crate::identity::Kind;
 
 /// Two tenants with a cluster each and domains; those of initech lie below one of acme's.
 const TENANTS: &str = "
@@ -190,6 +192,77 @@ fn of_two_the_first_has_the_name_and_only_its_owner_is_told() {
     assert_eq!(fleet.parts("initech/late"), ["Quarantined dnsName"]);
     fleet.plan(1051, "");
     assert_eq!(fleet.parts("initech/late"), ["published"]);
+}
+
+#[test]
+fn what_rests_outlives_a_restart() {
+    let ground = "
+        zone main fleet.example
+        zone shared shared.test ns=ns1.fleet.example
+        tenant acme domains=shared.test allow=192.0.2.0/24
+        tenant initech domains=shared.test allow=192.0.2.0/24
+        cluster c1 tenant=acme
+    ";
+    let mut fleet = Fleet::new();
+    fleet.plan(1000, &format!("{ground}\n records acme/web a.shared.test/A/192.0.2.1"));
+    fleet.plan(1010, "gone records acme/web\n gone cluster c1");
+    let resting: Vec<_> =
+        fleet.planned.resting.iter().map(|(place, resting)| (place.clone(), resting.clone().unwrap())).collect();
+    assert_eq!(resting.len(), 2);
+
+    let mut next = Fleet::new();
+    let others = format!(
+        "{}\n cluster c1 tenant=initech since=1015\n records initech/web a.shared.test/A/192.0.2.2",
+        ground.replace("cluster c1 tenant=acme", "")
+    );
+    let known = facts(&others).into_iter().chain([FactChange::Resting(resting)]);
+    next.planned = next.planner.apply(known, at(1020));
+    assert_eq!(next.parts("initech/web"), ["Quarantined dnsName"]);
+    assert!(next.verdict(Kind::Cluster, "c1").starts_with("Quarantined: c1.fleet.example was somebody else's"));
+    assert_eq!(next.planned.wake, Some(at(1040)));
+    next.plan(1040, "");
+    assert_eq!(next.parts("initech/web"), ["published"]);
+    assert_eq!(next.verdict(Kind::Cluster, "c1"), "Valid");
+    assert_eq!(next.planned.resting.iter().map(|(_, resting)| resting.clone()).collect::<Vec<_>>(), [None, None]);
+}
+
+#[test]
+fn the_subtree_of_a_deleted_cluster_rests() {
+    let ground = "
+        zone main fleet.example ttl=120
+        tenant acme
+        tenant initech
+        cluster c1 tenant=acme since=5 nodes=192.0.2.1
+    ";
+    for (next, expected) in [
+        // Another one, of another tenant.
+        ("gone cluster c1\n cluster c1 tenant=initech since=1010", "Quarantined"),
+        // Another one of the same tenant, and the same one, which was passed on.
+        ("gone cluster c1\n cluster c1 tenant=acme since=1010", "Valid"),
+        ("gone cluster c1\n cluster c1 tenant=initech since=5", "Valid"),
+        ("cluster c1 tenant=initech since=5", "Valid"),
+        ("gone cluster c1\n cluster c2 tenant=initech since=1010\n cluster c1 tenant=acme since=5", "Valid"),
+    ] {
+        let mut fleet = Fleet::new();
+        fleet.plan(1000, ground);
+        fleet.plan(1010, next);
+        let verdict = fleet.verdict(Kind::Cluster, "c1");
+        assert_eq!(verdict.split(':').next(), Some(expected), "{next}");
+        if expected == "Quarantined" {
+            assert_eq!(fleet.planned.wake, Some(at(1130)));
+            assert!(!verdict.contains("acme"), "{verdict}");
+            fleet.plan(1129, "");
+            assert!(fleet.names("c1").is_empty());
+            fleet.plan(1130, "");
+            assert_eq!(fleet.verdict(Kind::Cluster, "c1"), "Valid");
+        }
+    }
+    // Refused before it was deleted: caches know it all the same.
+    let mut fleet = Fleet::new();
+    fleet.plan(1000, ground);
+    fleet.plan(1005, "gone tenant acme");
+    fleet.plan(1010, "gone cluster c1\n cluster c1 tenant=initech since=1010");
+    assert!(fleet.verdict(Kind::Cluster, "c1").starts_with("Quarantined"));
 }
 
 #[test]
