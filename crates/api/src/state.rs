@@ -30,6 +30,7 @@ pub struct State {
     pub admin_credential: OnceLock<AdminCredential>,
     ready: AtomicBool,
     informed: AtomicBool,
+    whole: Arc<AtomicBool>,
 }
 
 /// What is wrong with the folder.
@@ -48,7 +49,7 @@ impl State {
     ) -> Self {
         let database = Arc::new(ArcSwapOption::new(Some(database)));
         let (insight, folder) = (OnceLock::new(), ArcSwap::default());
-        let (ready, informed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ready, informed, whole) = (AtomicBool::new(false), AtomicBool::new(false), Arc::default());
         let recent = dns::Recent::default();
         let (agents, verdicts, admin_credential) = (OnceLock::new(), Arc::default(), OnceLock::new());
         Self {
@@ -64,6 +65,7 @@ impl State {
             admin_credential,
             ready,
             informed,
+            whole,
         }
     }
 
@@ -75,6 +77,16 @@ impl State {
     /// Something is known of the fleet, be it from an earlier process: without, every answer would be a wrong no.
     pub fn set_informed(&self) {
         self.informed.store(true, Ordering::Release);
+    }
+
+    /// All of the fleet has been read: who is not in it is gone.
+    pub fn set_whole(&self) {
+        self.whole.store(true, Ordering::Release);
+    }
+
+    /// Whether that was said.
+    pub fn whole(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.whole)
     }
 
     pub fn is_ready(&self) -> bool {

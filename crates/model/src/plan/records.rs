@@ -175,7 +175,12 @@ impl Records {
             None => Fact {
                 since: state.since.clone(),
                 generation: state.generation,
-                value: RecordClaims { cluster: state.claims.cluster.clone(), endpoints: kept.clone() },
+                // Of what is gone nobody asks what became of it.
+                value: RecordClaims {
+                    cluster: state.claims.cluster.clone(),
+                    endpoints: kept.clone(),
+                    ..RecordClaims::default()
+                },
             },
         };
         if let Some(tenant) = state.tenant.clone() {
@@ -613,7 +618,7 @@ impl ObjectState {
             .collect();
         let published = parts.iter().filter(|part| part.outcome.is_ok()).count();
         let (all, message) = (published == parts.len(), format!("{published} of {} published", parts.len()));
-        let detail = Detail::Records { parts };
+        let detail = Detail::Records { digest: self.claims.digest, parts };
         let status = if let (None, Some(namespace)) = (&self.tenant, object.namespace.clone()) {
             Status { detail, ..Status::refused(&Refusal::NoTenant { namespace }) }
         } else {
