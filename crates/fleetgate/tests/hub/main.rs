@@ -12,3 +12,4 @@ mod nodes;
 mod outage;
 mod recovery;
 mod roles;
+mod sync;
