@@ -91,11 +91,13 @@ pub(crate) fn prepare(hub: &ApiServer) {
     hub.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
 }
 
-/// A tenant's cluster that knows ExternalDNS' resources and verdicts, with a namespace `shop`.
+/// A tenant's cluster that knows ExternalDNS' resources and verdicts, with a namespace `shop`, and the rights of agents there.
 pub(crate) fn prepare_tenant(tenant: &ApiServer) {
     tenant.kubectl(&["create", "namespace", "shop"]).unwrap();
     tenant.kubectl_apply(&manifest::crds::to_yaml()).unwrap();
     tenant.kubectl_apply(include_str!("../dnsendpoint-crd.yaml")).unwrap();
+    tenant.kubectl_apply(include_str!("../../../../deploy/agent/sync.yaml")).unwrap();
+    tenant.kubectl_apply(include_str!("../../../../deploy/agent/external-dns.yaml")).unwrap();
     tenant.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
 }
 

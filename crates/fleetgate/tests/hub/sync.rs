@@ -82,6 +82,13 @@ impl Between {
         Agent { command, process, started }
     }
 
+    /// With the rights that `deploy/agent` gives, and no others.
+    fn kubeconfig(&self, namespace: &str, account: &str) -> PathBuf {
+        let path = self.folder.path().join(account);
+        fs::write(&path, self.tenant.kubeconfig_for_service_account(namespace, account).unwrap()).unwrap();
+        path
+    }
+
     /// The one that has led last: whoever loses the Lease without being killed has led before.
     fn kill_leader(&mut self) -> usize {
         let led_at = |server: &Server| {
@@ -190,8 +197,9 @@ fn records_and_verdicts_survive_any_death_at_every_step() {
     for (key, name) in [("other/thing", THEIRS[1]), ("sync/elsewhere/thing", THEIRS[2])] {
         assert_eq!(somebody.post("/v1/claims", &claim(key, name)).status, 200);
     }
-    let kubeconfig = between.tenant.kubeconfig_path().display().to_string();
-    let mut agent = between.agent("sync", &["--namespace=shop", "--kubeconfig", &kubeconfig]);
+    let kubeconfig = between.kubeconfig("fleetgate-sync", "sync");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let mut agent = between.agent("sync", &["--namespace=shop", "--kubeconfig", kubeconfig]);
     // So that no list is ever empty.
     let stays = dns_endpoint("stays", &["stays.c1.fleet.example"], "203.0.113.99");
     between.tenant.kubectl_apply(&stays).unwrap();
@@ -275,8 +283,8 @@ fn stock_external_dns_creates_and_deletes_on_a_hub() {
     let wishes = |names: &[&str]| between.tenant.kubectl_apply(&dns_endpoint("wishes", names, "203.0.113.1")).unwrap();
     wishes(&[WEB, "web.c2.fleet.example", MORE]);
     let owner = Registry::Txt { owner: "shop", prefix: "owner-%{record_type}-" };
-    let config = between.tenant.kubeconfig_path();
-    let mut external_dns = program.start_with_webhook(config, "shop", listen, owner).unwrap();
+    let kubeconfig = between.kubeconfig("external-dns", "external-dns");
+    let mut external_dns = program.start_with_webhook(&kubeconfig, "shop", listen, owner).unwrap();
     wait_for_answer(&between.dns, WEB, &["203.0.113.1"]);
     wait_for_answer(&between.dns, MORE, &["203.0.113.1"]);
     let owned = || between.dns.resolve("owner-a-web.c1.fleet.example", "TXT");
