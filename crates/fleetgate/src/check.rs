@@ -33,7 +33,7 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
             problems += 1;
             print_refusal(&options.fleet, object, status, refusal, &places);
         }
-        let Detail::Records { parts } = &status.detail else { continue };
+        let Detail::Records { parts, .. } = &status.detail else { continue };
         for (number, part) in parts.iter().enumerate() {
             let Err(Refused { refusal, field }) = &part.outcome else { continue };
             problems += 1;

@@ -433,8 +433,8 @@ fn serve_agents(
         Some(hub) => Arc::new(agents::HubHome(Arc::clone(hub))),
         None => Arc::new(FolderHome(Arc::clone(&state.database))),
     };
-    let (snapshot, verdicts) = (Arc::clone(&state.snapshot), Arc::clone(&state.verdicts));
-    let door = Arc::new(AgentsDoor::new(home, snapshot, verdicts, metrics, listener.address().ip()));
+    let (fleet, verdicts) = ((Arc::clone(&state.snapshot), state.whole()), Arc::clone(&state.verdicts));
+    let door = Arc::new(AgentsDoor::new(home, fleet, verdicts, metrics, listener.address().ip()));
     // Set once, here.
     let _ = state.agents.set(Arc::clone(&door));
     agents::serve(listener, door, hub, stop)

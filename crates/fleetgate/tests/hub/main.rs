@@ -14,3 +14,4 @@ mod nodes;
 mod outage;
 mod recovery;
 mod roles;
+mod sync;

@@ -207,26 +207,24 @@ impl Metadata {
 
 fn decide_endpoints(snapshot: &Snapshot, applicant: &Applicant, endpoints: &[EndpointSpec]) -> Decision {
     let (mut refused, mut remarks) = (Told::default(), Told::default());
-    for (number, endpoint) in endpoints.iter().enumerate() {
-        match judge(snapshot, applicant, endpoint) {
-            Ok(claim) if claim.name.is_wildcard() => remarks.add(|| wildcard(number, &claim)),
-            Ok(_) => {}
-            Err(Refused { refusal, field }) => {
+    let claims: Vec<_> = endpoints.iter().map(EndpointSpec::claim).collect();
+    // What an object gives up counts towards the quota until it is taken in.
+    let mut over_quota = 0;
+    for (number, judged) in snapshot.judge(applicant, &claims).into_iter().enumerate() {
+        match (judged, &claims[number]) {
+            (Ok(()), Ok(claim)) if claim.name.is_wildcard() => remarks.add(|| wildcard(number, claim)),
+            (Ok(()), _) => {}
+            (Err(Refused { refusal, field }), _) => {
+                over_quota += usize::from(matches!(refusal, Refusal::QuotaExceeded { .. }));
                 refused.add(|| format!("spec.endpoints[{number}].{field}: {}: {refusal}", refusal.code()));
             }
         }
     }
-    if !endpoints.is_empty() && refused.count == endpoints.len() {
+    if !endpoints.is_empty() && over_quota == 0 && refused.count == endpoints.len() {
         return Outcome::Refused(refused.into_lines().join("; ")).into();
     }
     let warnings = refused.into_lines().into_iter().chain(remarks.into_lines()).collect();
     Decision { outcome: Outcome::Allowed, warnings }
-}
-
-fn judge(snapshot: &Snapshot, applicant: &Applicant, endpoint: &EndpointSpec) -> Result<RecordClaim, Refused> {
-    let claim = endpoint.claim()?;
-    snapshot.judge(applicant, &claim)?;
-    Ok(claim)
 }
 
 /// A resolver that tries search paths first asks for `example.com.<path>` before `example.com`, and a wildcard answers.
