@@ -13,7 +13,7 @@ use crate::name::DnsName;
 use crate::resource::{HeldClaims, RecordClaims};
 
 /// Withdrawals of this long count together: whoever deletes by hand is slower, and a source that comes up empty is faster.
-const WINDOW: Duration = Duration::from_secs(300);
+const WINDOW: Duration = Duration::from_mins(5);
 /// As many names always go freely, so that small tenants can tidy up.
 pub(super) const FREE_NAMES: usize = 10;
 
