@@ -96,6 +96,73 @@ struct HandOver {
     job: Job,
 }
 
+/// Everything that listens, before anybody is answered.
+struct Listening {
+    dns: Option<dns::Listeners>,
+    apiserver: Option<Door>,
+    sni: Option<Door>,
+    agents: Option<api::agents::Listener>,
+    interfaces: Vec<Listener>,
+    reviews: Option<admission::Listener>,
+}
+
+impl Listening {
+    /// First of all: a port that is taken is known before anything else is done. Who comes early waits a moment.
+    fn open(job: &Job, inheritance: &mut Inheritance) -> anyhow::Result<Self> {
+        let interfaces = [(Interface::Admin, job.views.admin), (Interface::Metrics, job.views.metrics)];
+        Ok(Self {
+            dns: job.answers.dns.map(|at| open_dns(at, inheritance)).transpose()?,
+            apiserver: job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, inheritance)).transpose()?,
+            sni: job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, inheritance)).transpose()?,
+            agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
+            interfaces: interfaces
+                .into_iter()
+                .filter_map(|(interface, at)| Some(open_interface(interface, at?, inheritance)))
+                .collect::<anyhow::Result<_>>()?,
+            reviews: job.admission.admission.map(admission::Listener::bind).transpose()?,
+        })
+    }
+
+    fn addresses(&self) -> Addresses {
+        let interface = |wanted: Interface| {
+            self.interfaces.iter().find(|listener| listener.interface().flag() == wanted.flag()).map(Listener::address)
+        };
+        Addresses {
+            dns: self.dns.as_ref().map(dns::Listeners::address),
+            apiserver: self.apiserver.as_ref().map(Door::address),
+            sni: self.sni.as_ref().map(Door::address),
+            agents: self.agents.as_ref().map(api::agents::Listener::address),
+            admission: self.reviews.as_ref().map(admission::Listener::address),
+            admin: interface(Interface::Admin),
+            metrics: interface(Interface::Metrics),
+        }
+    }
+
+    /// Copies for whoever comes after us; the originals go to those who serve them.
+    fn share(&self) -> anyhow::Result<Sockets> {
+        let mut shared = Sockets::default();
+        if let Some(dns) = &self.dns {
+            let (udp, tcp) = dns.share().context("sharing DNS")?;
+            for socket in udp {
+                shared.add(DNS_UDP, dns.address(), socket);
+            }
+            shared.add(DNS_TCP, dns.address(), tcp);
+        }
+        for door in [&self.apiserver, &self.sni].into_iter().flatten() {
+            shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
+        }
+        if let Some(listener) = &self.agents {
+            let socket = listener.share().context("sharing --agents")?;
+            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
+        }
+        for listener in &self.interfaces {
+            let socket = listener.share().context("sharing --admin or --metrics")?;
+            shared.add(listener.interface().flag(), listener.address(), socket);
+        }
+        Ok(shared)
+    }
+}
+
 /// Where it listens, with the ports that were given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
@@ -108,6 +175,21 @@ pub(crate) struct Addresses {
     pub(crate) metrics: Option<SocketAddr>,
 }
 
+impl Addresses {
+    fn tell(&self) {
+        tracing::info!(
+            dns = self.dns.map(tracing::field::display),
+            apiserver = self.apiserver.map(tracing::field::display),
+            sni = self.sni.map(tracing::field::display),
+            agents = self.agents.map(tracing::field::display),
+            admission = self.admission.map(tracing::field::display),
+            admin = self.admin.map(tracing::field::display),
+            metrics = self.metrics.map(tracing::field::display),
+            "ready"
+        );
+    }
+}
+
 impl Server {
     pub(crate) async fn start(job: &Job) -> anyhow::Result<Self> {
         say_what_is_not_there_yet(job);
@@ -115,32 +197,9 @@ impl Server {
         let admin_credential = job.agents.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
 
         let mut inheritance = inherit(job)?;
-        // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = job.answers.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
-        let apiserver =
-            job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
-        let sni = job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
-        let agents = job.agents.agents.map(|at| agents::open(at, &mut inheritance)).transpose()?;
-        let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
-        let metrics =
-            job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
-        let reviews = job.admission.admission.map(admission::Listener::bind).transpose()?;
-        let addresses = Addresses {
-            dns: dns.as_ref().map(dns::Listeners::address),
-            apiserver: apiserver.as_ref().map(Door::address),
-            sni: sni.as_ref().map(Door::address),
-            agents: agents.as_ref().map(api::agents::Listener::address),
-            admission: reviews.as_ref().map(admission::Listener::address),
-            admin: admin.as_ref().map(Listener::address),
-            metrics: metrics.as_ref().map(Listener::address),
-        };
-
-        let interfaces: Vec<Listener> = [admin, metrics].into_iter().flatten().collect();
-        let mut shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
-        if let Some(listener) = &agents {
-            let socket = listener.share().context("sharing --agents")?;
-            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
-        }
+        let listening = Listening::open(job, &mut inheritance)?;
+        let (addresses, shared) = (listening.addresses(), listening.share()?);
+        let Listening { dns, apiserver, sni, agents, interfaces, reviews } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -203,16 +262,7 @@ impl Server {
         let post = data.map(Post::open).transpose().context("waiting for a successor")?;
         inheritance.announce_ready().context("telling the predecessor that it may end")?;
         state.set_ready(true);
-        tracing::info!(
-            dns = addresses.dns.map(tracing::field::display),
-            apiserver = addresses.apiserver.map(tracing::field::display),
-            sni = addresses.sni.map(tracing::field::display),
-            agents = addresses.agents.map(tracing::field::display),
-            admission = addresses.admission.map(tracing::field::display),
-            admin = addresses.admin.map(tracing::field::display),
-            metrics = addresses.metrics.map(tracing::field::display),
-            "ready"
-        );
+        addresses.tell();
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
         let drain = job.doors.end.drain;
@@ -368,30 +418,6 @@ fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheri
         Some(listener) => Listener::adopt(interface, listener).context("taking over --admin or --metrics"),
         None => Ok(Listener::bind(interface, at)?),
     }
-}
-
-/// Copies for whoever comes after us; the originals go to those who serve them.
-fn share_sockets(
-    dns: Option<&dns::Listeners>,
-    doors: [Option<&Door>; 2],
-    interfaces: &[Listener],
-) -> anyhow::Result<Sockets> {
-    let mut shared = Sockets::default();
-    if let Some(dns) = dns {
-        let (udp, tcp) = dns.share().context("sharing DNS")?;
-        for socket in udp {
-            shared.add(DNS_UDP, dns.address(), socket);
-        }
-        shared.add(DNS_TCP, dns.address(), tcp);
-    }
-    for door in doors.into_iter().flatten() {
-        shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
-    }
-    for listener in interfaces {
-        let socket = listener.share().context("sharing --admin or --metrics")?;
-        shared.add(listener.interface().flag(), listener.address(), socket);
-    }
-    Ok(shared)
 }
 
 /// What it takes to answer the hub's API server.

@@ -200,7 +200,7 @@ fn no_attack_gets_anything_at_any_door() {
     let provider = through_the_provider(&printed, &fleet, server.agents.unwrap(), &rows);
     assert_eq!(quarry(&server), before, "through ExternalDNS' provider");
 
-    println!("{:>2} {:<38} {:<20} {:<20} {}", "", "attack", "folder", "agents' door", "ExternalDNS");
+    println!("{:>2} {:<38} {:<20} {:<20} ExternalDNS", "", "attack", "folder", "agents' door");
     let mut wrong = Vec::new();
     for (number, row) in rows.iter().enumerate() {
         let (folder, agents, provider) = (&folder[number], &agents[number], &provider[number]);
