@@ -54,13 +54,14 @@ fn the_names_of_a_cluster() {
     }
 }
 
-/// Where others answer, no step towards the DNS index tells of it, nor does the status.
+/// Where others answer, no step towards the DNS index tells of it, nor does the status. Of one that is gone its tenant is told
+/// that the subtree rests.
 #[test]
 fn a_node_in_place_of_another_changes_its_cluster_alone() {
     let zone = "zone main fleet.example external handout";
     let mut fleet = Fleet::grounded(&format!("{zone}\n cluster c1 nodes=192.0.2.1\n cluster c2"));
     for (facts, clusters, statuses) in
-        [("cluster c1 nodes=192.0.2.1", 0, 0), ("cluster c1 nodes=192.0.2.2", 1, 0), ("gone cluster c1", 1, 1)]
+        [("cluster c1 nodes=192.0.2.1", 0, 0), ("cluster c1 nodes=192.0.2.2", 1, 0), ("gone cluster c1", 1, 2)]
     {
         let changes = &fleet.plan(1001, facts).changes;
         assert_eq!((changes.clusters.len(), changes.statuses.len()), (clusters, statuses), "{facts}");
