@@ -34,6 +34,9 @@
 - --admission={{ $values.listenAddress }}:9633
 - --admission-failure-policy={{ lower $values.admission.failurePolicy }}
 {{- end }}
+{{- if include "fleetgate.agents" . }}
+- --agents={{ $values.listenAddress }}:8444
+{{- end }}
 {{- if ne .component "controller" }}
 - --data=/var/lib/fleetgate
 {{- if and (ne .component "dns") (include "fleetgate.dataKey" .root) }}
@@ -43,6 +46,9 @@
 - --metrics={{ $values.listenAddress }}:9631
 # For `kubectl exec ... -- fleetgate get`.
 - --admin=127.0.0.1:9630
+{{- if include "fleetgate.adminCredential" . }}
+- --admin-credential=/etc/fleetgate/admin/credential
+{{- end }}
 {{- end }}
 
 {{/* What a component listens on. */}}
@@ -58,6 +64,9 @@
 {{- end }}
 {{- if and (has .component (list "controller" "all-in-one")) .root.Values.admission.enabled }}
 - {name: admission, containerPort: 9633, protocol: TCP}
+{{- end }}
+{{- if include "fleetgate.agents" . }}
+- {name: agents, containerPort: 8444, protocol: TCP}
 {{- end }}
 - {name: metrics, containerPort: 9631, protocol: TCP}
 {{- end }}

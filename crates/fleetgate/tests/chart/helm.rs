@@ -78,11 +78,19 @@ podDisruptionBudgets: {enabled: false}
 networkPolicies: {enabled: false}
 ";
 
-pub(crate) const SETS: [(&str, &str); 4] = [
+/// With the agents' door.
+pub(crate) const AGENTS: &str = "\
+image: {repository: registry.example.net/fleetgate}
+agents: {enabled: true}
+admin: {credentialSecret: my-admin}
+";
+
+pub(crate) const SETS: [(&str, &str); 5] = [
     ("default", DEFAULT),
     ("all in one", ALL_IN_ONE),
     ("everything", EVERYTHING),
     ("controller alone", CONTROLLER_ALONE),
+    ("agents", AGENTS),
 ];
 
 /// The real one, with files of values.
