@@ -21,7 +21,7 @@ mod verdicts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -64,6 +64,8 @@ const MAX_CREDENTIALS: usize = 16;
 pub struct Door {
     home: Arc<dyn Home>,
     snapshot: Arc<ArcSwap<Snapshot>>,
+    /// Whether the snapshot is of all of the fleet as it is, and not of what is left of an earlier process.
+    informed: Arc<AtomicBool>,
     verdicts: Arc<Verdicts>,
     metrics: Metrics,
     /// Where the door is, for a certificate where no zone has a name for it.
@@ -111,7 +113,7 @@ pub enum CredentialError {
 impl Door {
     pub fn new(
         home: Arc<dyn Home>,
-        snapshot: Arc<ArcSwap<Snapshot>>,
+        (snapshot, informed): (Arc<ArcSwap<Snapshot>>, Arc<AtomicBool>),
         verdicts: Arc<Verdicts>,
         metrics: Metrics,
         address: IpAddr,
@@ -119,6 +121,7 @@ impl Door {
         Self {
             home,
             snapshot,
+            informed,
             verdicts,
             metrics,
             address,

@@ -139,7 +139,7 @@ fn refused_part(object: &ObjectRef, part: Option<&str>, code: &str, message: &st
 fn refused_parts(snapshot: &Snapshot) -> Vec<Value> {
     let mut refused = Vec::new();
     for (object, status) in snapshot.statuses().filter(|(_, status)| status.refusal().is_none()) {
-        let Detail::Records { parts } = &status.detail else { continue };
+        let Detail::Records { parts, .. } = &status.detail else { continue };
         for part in parts {
             if let Err(why) = &part.outcome {
                 refused.push((object, part, why));

@@ -67,15 +67,11 @@ pub(crate) async fn release(
 
 impl From<HomeError> for Failure {
     fn from(error: HomeError) -> Self {
-        let code = match &error {
-            HomeError::HandingOver => "HandingOver",
-            _ => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "what is to be let go could not be written down"
-                );
-                "Unavailable"
-            }
+        let code = if matches!(error, HomeError::HandingOver) {
+            "HandingOver"
+        } else {
+            tracing::error!(error = &error as &dyn std::error::Error, "what is to be let go could not be written down");
+            "Unavailable"
         };
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -33,6 +33,7 @@ pub struct State {
     pub admin_credential: OnceLock<AdminCredential>,
     ready: AtomicBool,
     informed: AtomicBool,
+    whole: Arc<AtomicBool>,
 }
 
 /// What is wrong with the folder.
@@ -51,7 +52,7 @@ impl State {
     ) -> Self {
         let database = Arc::new(ArcSwapOption::new(Some(database)));
         let (insight, folder) = (OnceLock::new(), ArcSwap::default());
-        let (ready, informed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ready, informed, whole) = (AtomicBool::new(false), AtomicBool::new(false), Arc::default());
         let recent = dns::Recent::default();
         let (agents, verdicts, admin_credential) = (OnceLock::new(), Arc::default(), OnceLock::new());
         Self {
@@ -68,6 +69,7 @@ impl State {
             admin_credential,
             ready,
             informed,
+            whole,
         }
     }
 
@@ -81,7 +83,21 @@ impl State {
         self.informed.store(true, Ordering::Release);
     }
 
+    pub fn is_informed(&self) -> bool {
+        self.informed.load(Ordering::Acquire)
+    }
+
+    /// All of the fleet has been read: who is not in it is gone.
+    pub fn set_whole(&self) {
+        self.whole.store(true, Ordering::Release);
+    }
+
+    /// Whether that was said.
+    pub fn whole(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.whole)
+    }
+
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire) && self.informed.load(Ordering::Acquire)
+        self.ready.load(Ordering::Acquire) && self.is_informed()
     }
 }

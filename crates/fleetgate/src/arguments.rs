@@ -139,6 +139,8 @@ pub(crate) struct NodeProxyOptions {
 }
 
 #[derive(Debug, Clone, Args)]
+// A folder has no API server that would ask.
+#[command(mut_arg("admission", |admission| admission.conflicts_with("fleet")))]
 pub(crate) struct ServeOptions {
     /// The folder of manifests; watched, so that a saved file is live at once
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET", required_unless_present = "hub", conflicts_with = "hub")]
@@ -148,6 +150,8 @@ pub(crate) struct ServeOptions {
     pub(crate) hub: bool,
     #[command(flatten, next_help_heading = "With --hub")]
     pub(crate) access: HubOptions,
+    #[command(flatten, next_help_heading = "With --hub")]
+    pub(crate) admission: AdmissionOptions,
     #[command(flatten, next_help_heading = "State")]
     pub(crate) state: StateOptions,
     /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
@@ -170,6 +174,8 @@ pub(crate) struct ControllerOptions {
     pub(crate) access: HubOptions,
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) agents: AgentsOptions,
+    #[command(flatten, next_help_heading = "Admission")]
+    pub(crate) admission: AdmissionOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -218,6 +224,30 @@ pub(crate) struct HubOptions {
     /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
     #[arg(long, env = "FLEETGATE_ALLOW_LOOPBACK")]
     pub(crate) allow_loopback: bool,
+}
+
+/// How the hub's API server asks about tenants' objects.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AdmissionOptions {
+    /// Answer the hub's API server here, over HTTPS, whether a tenant's `DNSEndpoint` may be written
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admission: Option<SocketAddr>,
+    /// Where the API server finds --admission, such as `https://192.0.2.7:9633`; by default by the Service
+    /// `fleetgate-admission` in --namespace
+    #[arg(long, value_name = "URL", requires = "admission", value_parser = kubernetes::admission::Place::url)]
+    pub(crate) admission_url: Option<kubernetes::admission::Place>,
+    /// What the API server does with tenants' objects while nobody answers
+    #[arg(long, value_name = "WORD", value_enum, default_value_t, requires = "admission")]
+    pub(crate) admission_failure_policy: FailurePolicy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum FailurePolicy {
+    /// Refuse them
+    #[default]
+    Fail,
+    /// Take them; what is not allowed is still not served
+    Ignore,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
             problems += 1;
             print_refusal(&options.fleet, object, status, refusal, &places);
         }
-        let Detail::Records { parts } = &status.detail else { continue };
+        let Detail::Records { parts, .. } = &status.detail else { continue };
         for (number, part) in parts.iter().enumerate() {
             let Err(Refused { refusal, field }) = &part.outcome else { continue };
             problems += 1;
@@ -72,14 +72,14 @@ fn plan(fleet: &Path) -> anyhow::Result<Planned> {
     let database = Arc::new(Database::in_memory()?);
     let (_home, update) = Home::open(fleet, Arc::clone(&database))?;
     let mut planner = Planner::default();
-    let mut planned = planner.apply(update.facts, Timestamp::default());
+    let mut outcome = planner.apply(update.facts, Timestamp::default());
     // As if the server had written down who has which address; what depends on that is judged then.
-    while !planned.addresses.is_empty() {
-        let written = planned.addresses.into_iter();
+    while !outcome.addresses.is_empty() {
+        let written = outcome.addresses.into_iter();
         let written = written.map(|(address, allocation)| FactChange::Address(address, allocation));
-        planned = planner.apply(written.collect::<Vec<_>>(), Timestamp::default());
+        outcome = planner.apply(written.collect::<Vec<_>>(), Timestamp::default());
     }
-    Ok(Planned { database, refused: update.refused, snapshot: planned.snapshot })
+    Ok(Planned { database, refused: update.refused, snapshot: outcome.snapshot })
 }
 
 fn print_mistakes(fleet: &Path, refused: &RefusedFile) {

@@ -181,6 +181,7 @@ impl Control {
         self.metrics.refused_files.set(i64::try_from(update.refused.len()).unwrap_or(i64::MAX));
         self.state.folder.store(Arc::new(FolderState { refused: update.refused, error: update.folder }));
         self.state.set_informed();
+        self.state.set_whole();
     }
 
     fn take_hub(&mut self, mut update: kubernetes::Update) {
@@ -204,6 +205,9 @@ impl Control {
         }
         if known {
             self.state.set_informed();
+        }
+        if update.complete {
+            self.state.set_whole();
         }
     }
 

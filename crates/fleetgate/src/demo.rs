@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::{
-    AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions, ViewOptions,
+    AdmissionOptions, AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions,
+    ViewOptions,
 };
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
@@ -46,6 +47,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             home: JobHome::Folder(fleet.clone()),
             state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
+            admission: AdmissionOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),

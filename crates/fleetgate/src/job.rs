@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use kubernetes::resource::Roles;
 
 use crate::arguments::{
-    AgentsOptions, AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions, HubOptions,
-    ReaderOptions, ServeOptions, StateOptions, ViewOptions,
+    AdmissionOptions, AgentsOptions, AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions,
+    HubOptions, ReaderOptions, ServeOptions, StateOptions, ViewOptions,
 };
 
 #[derive(Debug, Clone)]
@@ -14,6 +14,7 @@ pub(crate) struct Job {
     pub(crate) home: JobHome,
     pub(crate) state: StateOptions,
     pub(crate) take_over: bool,
+    pub(crate) admission: AdmissionOptions,
     pub(crate) answers: AnswerOptions,
     pub(crate) doors: DoorOptions,
     pub(crate) agents: AgentsOptions,
@@ -32,21 +33,22 @@ const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
 
 impl From<ServeOptions> for Job {
     fn from(options: ServeOptions) -> Self {
-        let ServeOptions { fleet, hub: _, access, state, take_over, answers, doors, agents, views } = options;
+        let ServeOptions { fleet, hub: _, access, admission, state, take_over, answers, doors, agents, views } =
+            options;
         let home = match fleet {
             Some(fleet) => JobHome::Folder(fleet),
             None => JobHome::Hub { access, roles: Roles::ALL },
         };
-        Self { home, state, take_over, answers, doors, agents, views }
+        Self { home, state, take_over, admission, answers, doors, agents, views }
     }
 }
 
 impl From<ControllerOptions> for Job {
     /// A controller begins with what the hub says: there is nothing else that it could write back.
-    fn from(ControllerOptions { access, agents, views }: ControllerOptions) -> Self {
+    fn from(ControllerOptions { access, agents, admission, views }: ControllerOptions) -> Self {
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
         let (answers, doors) = (AnswerOptions::default(), DoorOptions::default());
-        Self { home, state: NO_STATE, take_over: false, answers, doors, agents, views }
+        Self { home, state: NO_STATE, take_over: false, admission, answers, doors, agents, views }
     }
 }
 
@@ -55,7 +57,7 @@ impl From<DnsOptions> for Job {
         let ReaderOptions { access, state, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
         let (doors, agents) = (DoorOptions::default(), AgentsOptions::default());
-        Self { home, state, take_over: false, answers, doors, agents, views }
+        Self { home, state, take_over: false, admission: AdmissionOptions::default(), answers, doors, agents, views }
     }
 }
 
@@ -64,6 +66,6 @@ impl From<GatewayOptions> for Job {
         let ReaderOptions { access, state, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
         let (answers, agents) = (AnswerOptions::default(), AgentsOptions::default());
-        Self { home, state, take_over: false, answers, doors, agents, views }
+        Self { home, state, take_over: false, admission: AdmissionOptions::default(), answers, doors, agents, views }
     }
 }

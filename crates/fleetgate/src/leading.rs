@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use kubernetes::admission::Admission;
 use kubernetes::apply;
 use kubernetes::home::Writing;
 use kubernetes::lease::{self, Term};
@@ -32,6 +33,8 @@ pub(crate) struct Leading {
     wishes: UnboundedReceiver<Wish>,
     apply_metrics: apply::Metrics,
     tenants_metrics: tenants::Metrics,
+    /// Where the API server asks us.
+    admission: Option<Admission>,
 }
 
 pub(crate) struct Running {
@@ -45,6 +48,7 @@ impl Desk {
         lease: lease::Settings,
         tenants: tenants::Settings,
         snapshot: Arc<ArcSwap<Snapshot>>,
+        admission: Option<Admission>,
         registry: &mut Registry,
     ) -> (Self, Leading) {
         let writing = Writing::default();
@@ -58,6 +62,7 @@ impl Desk {
             wishes,
             apply_metrics: apply::Metrics::register(registry),
             tenants_metrics: tenants::Metrics::register(registry),
+            admission,
         };
         (Self { writing, wishes: desk }, leading)
     }
@@ -120,10 +125,16 @@ impl Leading {
         let Writing { actual, dirty } = self.writing.clone();
         let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
         let settings = apply::Settings { identity: self.lease.identity.clone() };
-        let write = apply::run(self.client.clone(), sides, term, settings, self.apply_metrics.clone());
-        let work = async { tokio::join!(follow, write) };
+        let write = apply::run(self.client.clone(), sides, term.clone(), settings, self.apply_metrics.clone());
+        let (admission, client) = (self.admission.clone(), self.client.clone());
+        let admit = async move {
+            if let Some(admission) = admission {
+                admission.lead(client, term).await;
+            }
+        };
+        let work = async { tokio::join!(follow, write, admit) };
         tokio::select! {
-            ((), ()) = work => {}
+            ((), (), ()) = work => {}
             () = self.listen(Some(sender), followed) => {}
         }
     }

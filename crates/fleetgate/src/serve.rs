@@ -11,6 +11,7 @@ use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
 use api::release::{FolderReleases, Releases};
 use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
+use kubernetes::admission::{self, Admission};
 use kubernetes::{lease, tenants};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
+use crate::arguments::{AdmissionOptions, FailurePolicy};
 use crate::control::{Control, Published, Running};
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
@@ -81,6 +83,9 @@ pub(crate) struct Server {
     hand_over: Option<HandOver>,
     /// A controller's work on the hub.
     leading: Option<crate::leading::Running>,
+    /// What answers the hub's API server.
+    admission: Option<std::thread::JoinHandle<()>>,
+    stop_admission: CancellationToken,
 }
 
 /// What a successor needs of us.
@@ -91,6 +96,73 @@ struct HandOver {
     job: Job,
 }
 
+/// Everything that listens, before anybody is answered.
+struct Listening {
+    dns: Option<dns::Listeners>,
+    apiserver: Option<Door>,
+    sni: Option<Door>,
+    agents: Option<api::agents::Listener>,
+    interfaces: Vec<Listener>,
+    reviews: Option<admission::Listener>,
+}
+
+impl Listening {
+    /// First of all: a port that is taken is known before anything else is done. Who comes early waits a moment.
+    fn open(job: &Job, inheritance: &mut Inheritance) -> anyhow::Result<Self> {
+        let interfaces = [(Interface::Admin, job.views.admin), (Interface::Metrics, job.views.metrics)];
+        Ok(Self {
+            dns: job.answers.dns.map(|at| open_dns(at, inheritance)).transpose()?,
+            apiserver: job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, inheritance)).transpose()?,
+            sni: job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, inheritance)).transpose()?,
+            agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
+            interfaces: interfaces
+                .into_iter()
+                .filter_map(|(interface, at)| Some(open_interface(interface, at?, inheritance)))
+                .collect::<anyhow::Result<_>>()?,
+            reviews: job.admission.admission.map(admission::Listener::bind).transpose()?,
+        })
+    }
+
+    fn addresses(&self) -> Addresses {
+        let interface = |wanted: Interface| {
+            self.interfaces.iter().find(|listener| listener.interface().flag() == wanted.flag()).map(Listener::address)
+        };
+        Addresses {
+            dns: self.dns.as_ref().map(dns::Listeners::address),
+            apiserver: self.apiserver.as_ref().map(Door::address),
+            sni: self.sni.as_ref().map(Door::address),
+            agents: self.agents.as_ref().map(api::agents::Listener::address),
+            admission: self.reviews.as_ref().map(admission::Listener::address),
+            admin: interface(Interface::Admin),
+            metrics: interface(Interface::Metrics),
+        }
+    }
+
+    /// Copies for whoever comes after us; the originals go to those who serve them.
+    fn share(&self) -> anyhow::Result<Sockets> {
+        let mut shared = Sockets::default();
+        if let Some(dns) = &self.dns {
+            let (udp, tcp) = dns.share().context("sharing DNS")?;
+            for socket in udp {
+                shared.add(DNS_UDP, dns.address(), socket);
+            }
+            shared.add(DNS_TCP, dns.address(), tcp);
+        }
+        for door in [&self.apiserver, &self.sni].into_iter().flatten() {
+            shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
+        }
+        if let Some(listener) = &self.agents {
+            let socket = listener.share().context("sharing --agents")?;
+            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
+        }
+        for listener in &self.interfaces {
+            let socket = listener.share().context("sharing --admin or --metrics")?;
+            shared.add(listener.interface().flag(), listener.address(), socket);
+        }
+        Ok(shared)
+    }
+}
+
 /// Where it listens, with the ports that were given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
@@ -98,8 +170,24 @@ pub(crate) struct Addresses {
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
+    pub(crate) admission: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn tell(&self) {
+        tracing::info!(
+            dns = self.dns.map(tracing::field::display),
+            apiserver = self.apiserver.map(tracing::field::display),
+            sni = self.sni.map(tracing::field::display),
+            agents = self.agents.map(tracing::field::display),
+            admission = self.admission.map(tracing::field::display),
+            admin = self.admin.map(tracing::field::display),
+            metrics = self.metrics.map(tracing::field::display),
+            "ready"
+        );
+    }
 }
 
 impl Server {
@@ -109,35 +197,14 @@ impl Server {
         let admin_credential = job.agents.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
 
         let mut inheritance = inherit(job)?;
-        // Listeners first: a port that is taken is known before anything else is done. Who comes early waits a moment.
-        let dns = job.answers.dns.map(|at| open_dns(at, &mut inheritance)).transpose()?;
-        let apiserver =
-            job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, &mut inheritance)).transpose()?;
-        let sni = job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, &mut inheritance)).transpose()?;
-        let agents = job.agents.agents.map(|at| agents::open(at, &mut inheritance)).transpose()?;
-        let admin = job.views.admin.map(|at| open_interface(Interface::Admin, at, &mut inheritance)).transpose()?;
-        let metrics =
-            job.views.metrics.map(|at| open_interface(Interface::Metrics, at, &mut inheritance)).transpose()?;
-        let addresses = Addresses {
-            dns: dns.as_ref().map(dns::Listeners::address),
-            apiserver: apiserver.as_ref().map(Door::address),
-            sni: sni.as_ref().map(Door::address),
-            agents: agents.as_ref().map(api::agents::Listener::address),
-            admin: admin.as_ref().map(Listener::address),
-            metrics: metrics.as_ref().map(Listener::address),
-        };
-
-        let interfaces: Vec<Listener> = [admin, metrics].into_iter().flatten().collect();
-        let mut shared = share_sockets(dns.as_ref(), [apiserver.as_ref(), sni.as_ref()], &interfaces)?;
-        if let Some(listener) = &agents {
-            let socket = listener.share().context("sharing --agents")?;
-            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
-        }
+        let listening = Listening::open(job, &mut inheritance)?;
+        let (addresses, shared) = (listening.addresses(), listening.share()?);
+        let Listening { dns, apiserver, sni, agents, interfaces, reviews } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
         let control_metrics = ControlMetrics::register(&mut registry);
-        let HomeAndWork { opened, leading, hub, client } =
+        let HomeAndWork { opened, leading, hub, client, webhook } =
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
@@ -183,20 +250,19 @@ impl Server {
         let agents = agents.transpose()?;
 
         let leading = leading.map(Leading::start);
+        let stop_admission = CancellationToken::new();
+        let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
+            // Ends with the runtime.
+            tokio::spawn(admission.clone().follow(client));
+            serve_reviews(listener, admission, Arc::clone(&state), stop_admission.clone())
+        });
+        let admission = admission.transpose()?;
 
         let data = job.state.data.as_deref().filter(|_| matches!(job.home, JobHome::Folder(_)));
         let post = data.map(Post::open).transpose().context("waiting for a successor")?;
         inheritance.announce_ready().context("telling the predecessor that it may end")?;
         state.set_ready(true);
-        tracing::info!(
-            dns = addresses.dns.map(tracing::field::display),
-            apiserver = addresses.apiserver.map(tracing::field::display),
-            sni = addresses.sni.map(tracing::field::display),
-            agents = addresses.agents.map(tracing::field::display),
-            admin = addresses.admin.map(tracing::field::display),
-            metrics = addresses.metrics.map(tracing::field::display),
-            "ready"
-        );
+        addresses.tell();
         let successors = post.map(Post::watch).transpose().context("waiting for a successor")?;
         let hand_over = successors.map(|successors| HandOver { successors, shared, job: job.clone() });
         let drain = job.doors.end.drain;
@@ -214,6 +280,8 @@ impl Server {
             agents,
             hand_over,
             leading,
+            admission,
+            stop_admission,
         })
     }
 
@@ -247,6 +315,12 @@ impl Server {
         tokio::select! {
             _ = drained => {}
             signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
+        }
+        self.stop_admission.cancel();
+        if let Some(admission) = self.admission
+            && admission.join().is_err()
+        {
+            tracing::error!("the thread of --admission panicked");
         }
         // Names last: who still resolves them still finds the others that serve them.
         self.stop_dns.cancel();
@@ -346,28 +420,10 @@ fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheri
     }
 }
 
-/// Copies for whoever comes after us; the originals go to those who serve them.
-fn share_sockets(
-    dns: Option<&dns::Listeners>,
-    doors: [Option<&Door>; 2],
-    interfaces: &[Listener],
-) -> anyhow::Result<Sockets> {
-    let mut shared = Sockets::default();
-    if let Some(dns) = dns {
-        let (udp, tcp) = dns.share().context("sharing DNS")?;
-        for socket in udp {
-            shared.add(DNS_UDP, dns.address(), socket);
-        }
-        shared.add(DNS_TCP, dns.address(), tcp);
-    }
-    for door in doors.into_iter().flatten() {
-        shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
-    }
-    for listener in interfaces {
-        let socket = listener.share().context("sharing --admin or --metrics")?;
-        shared.add(listener.interface().flag(), listener.address(), socket);
-    }
-    Ok(shared)
+/// What it takes to answer the hub's API server.
+struct Webhook {
+    admission: Admission,
+    client: kubernetes::Client,
 }
 
 /// Where this process reaches a listener of its own.
@@ -388,6 +444,8 @@ struct HomeAndWork {
     hub: Option<Arc<kubernetes::agents::Agents>>,
     /// Of the hub.
     client: Option<kubernetes::Client>,
+    /// What answers the hub's API server.
+    webhook: Option<Webhook>,
 }
 
 fn serve_agents(
@@ -401,8 +459,8 @@ fn serve_agents(
         Some(hub) => Arc::new(agents::HubHome(Arc::clone(hub))),
         None => Arc::new(FolderHome(Arc::clone(&state.database))),
     };
-    let (snapshot, verdicts) = (Arc::clone(&state.snapshot), Arc::clone(&state.verdicts));
-    let door = Arc::new(AgentsDoor::new(home, snapshot, verdicts, metrics, listener.address().ip()));
+    let (fleet, verdicts) = ((Arc::clone(&state.snapshot), state.whole()), Arc::clone(&state.verdicts));
+    let door = Arc::new(AgentsDoor::new(home, fleet, verdicts, metrics, listener.address().ip()));
     // Set once, here.
     let _ = state.agents.set(Arc::clone(&door));
     agents::serve(listener, door, hub, stop)
@@ -418,19 +476,23 @@ async fn open_home(
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
             let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
-            return Ok(HomeAndWork { opened, leading: None, hub: None, client: None });
+            return Ok(HomeAndWork { opened, leading: None, hub: None, client: None, webhook: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
     };
     let client = kubernetes::client::connect(access.kubeconfig.as_deref()).await?;
     let namespace = access.namespace.clone();
     let sources = if access.sources.is_empty() { vec![namespace.clone()] } else { access.sources.clone() };
+    let admission = job.admission.admission.filter(|_| roles.controller).map(|_| {
+        let settings = admission_settings(&job.admission, &namespace);
+        Admission::new(settings, Arc::clone(&published.snapshot), registry)
+    });
     let (desk, leading) = if roles.controller {
         let lease = lease::Settings::new(&namespace, host_name());
         let policy = kubernetes::kubeconfig::Policy { loopback: access.allow_loopback };
         let tenants = tenants::Settings { policy, ..tenants::Settings::default() };
         let snapshot = Arc::clone(&published.snapshot);
-        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, registry);
+        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, admission.clone(), registry);
         (Some(desk), Some(leading))
     } else {
         (None, None)
@@ -438,7 +500,20 @@ async fn open_home(
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
     let settings = kubernetes::home::Settings { roles, namespace, sources };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
-    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client) })
+    let webhook = admission.map(|admission| Webhook { admission, client: client.clone() });
+    Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client), webhook })
+}
+
+fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission::Settings {
+    let service = || admission::Place::Service(admission::SERVICE.to_owned());
+    admission::Settings {
+        namespace: namespace.to_owned(),
+        place: options.admission_url.clone().unwrap_or_else(service),
+        failure_policy: match options.admission_failure_policy {
+            FailurePolicy::Fail => admission::FailurePolicy::Fail,
+            FailurePolicy::Ignore => admission::FailurePolicy::Ignore,
+        },
+    }
 }
 
 /// What the Lease shows to people: in a pod, its name.
@@ -457,6 +532,19 @@ pub(crate) fn serve_http(
     let thread = std::thread::Builder::new().name(flag.trim_start_matches('-').into());
     let spawned = thread.spawn(move || runtime.block_on(listener.serve(state, stop)));
     spawned.with_context(|| format!("starting the thread of {flag}"))
+}
+
+/// In a thread and runtime of its own: an object with thousands of records must not hold up the renewal of the Lease.
+fn serve_reviews(
+    listener: admission::Listener,
+    admission: Admission,
+    state: Arc<api::State>,
+    stop: CancellationToken,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("admission".into());
+    let serve = admission.serve(listener, move || state.is_informed(), stop);
+    thread.spawn(move || runtime.block_on(serve)).context("starting the thread of --admission")
 }
 
 /// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,

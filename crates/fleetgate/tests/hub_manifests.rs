@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use testbed::{ApiServer, KubectlError};
 
 /// The folders under `examples/`, and the codes with which `check` refuses objects there.
-const EXAMPLES: [(&str, &[&str]); 3] = [("fleet", &[]), ("later", &["NotYet"]), ("hub", &["NeedsHub"])];
+const EXAMPLES: [(&str, &[&str]); 4] =
+    [("fleet", &[]), ("records", &[]), ("later", &["NotYet"]), ("hub", &["NeedsHub"])];
 
 /// Marks the line of a wrong manifest that `check` names; behind it stands what is in the hub's answer.
 const MARK: &str = "# <- ";
@@ -64,6 +65,39 @@ fn the_node_proxys_daemon_set_is_taken() {
     let taken = hub.apply(&file, &["--validate=strict"]).unwrap();
     assert!(taken.contains("daemonset.apps/node-proxy"), "{taken}");
     assert!(!taken.contains("Warning"), "{taken}");
+}
+
+/// Under the strictest level of Pod Security, and with arguments that the program knows.
+#[test]
+fn the_agents_deployments_are_taken() {
+    let Some(hub) = Hub::start() else { return };
+    for (file, namespace, name) in
+        [("sync.yaml", "fleetgate-sync", "sync"), ("external-dns.yaml", "external-dns", "external-dns")]
+    {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/agent").join(file);
+        let taken = hub.apply(&file, &["--warnings-as-errors"]).unwrap();
+        assert!(taken.contains(&format!("deployment.apps/{name}")), "{taken}");
+        // Nobody makes pods of it here, so that we do: a Deployment is only warned about.
+        let deployment = hub.json(&["get", "deployment", "-n", namespace, name]);
+        let template = &deployment["spec"]["template"];
+        let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": template["spec"] });
+        pod["metadata"] = json!({ "name": "one", "namespace": namespace, "labels": template["metadata"]["labels"] });
+        let strictly = ["apply", "--server-side", "--warnings-as-errors", "-f", "-"];
+        hub.server.kubectl_with_input(&strictly, &pod.to_string()).unwrap();
+        pod["spec"]["hostNetwork"] = json!(true);
+        pod["metadata"]["name"] = json!("two");
+        hub.server.kubectl_with_input(&strictly, &pod.to_string()).expect_err("the level counts");
+        let containers = ["initContainers", "containers"].map(|field| template["spec"][field].as_array().cloned());
+        let ours: Vec<Value> = containers.into_iter().flatten().flatten().collect();
+        let ours = ours.iter().filter(|container| container["image"].as_str().unwrap().starts_with("fleetgate:"));
+        for container in ours.clone() {
+            let arguments = container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
+            let output = Command::new(env!("CARGO_BIN_EXE_fleetgate")).args(arguments).arg("--help").output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(container["image"], format!("fleetgate:{}", env!("CARGO_PKG_VERSION")));
+        }
+        assert_eq!(ours.count(), 1);
+    }
 }
 
 #[test]

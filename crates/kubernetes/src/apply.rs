@@ -40,7 +40,7 @@ pub use metrics::Metrics;
 pub use publish::NAMESPACE as PUBLISH_NAMESPACE;
 pub use status::OwnStatus;
 use wanted::{Phase, Write, wanted};
-use write::Failure;
+pub(crate) use write::{Failure, send_within};
 
 use crate::lease::Term;
 

@@ -1,10 +1,12 @@
 //! The hub as home: a Kubernetes API whose objects become facts, and onto which the plan is written back.
 //!
 //! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
-//! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]).
+//! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]). Controllers also tell the API
+//! server which of tenants' objects to refuse ([`admission`]).
 //!
 //! In a tenant cluster an agent reads what is to be published of it, and says what became of that ([`sources`]).
 
+pub mod admission;
 pub mod agents;
 pub mod apply;
 pub mod client;

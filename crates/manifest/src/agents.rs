@@ -12,14 +12,19 @@
 //!
 //! A refused record is no refused request: whatever the policy says stands in verdicts. Statuses: 400 what cannot be read,
 //! 401 no or no good credential (a revoked token too), 403 a certificate whose credential was revoked or whose cluster is
-//! gone, 408 too slow, 413 too large, 429 too fast (with `Retry-After`), 503 the home cannot be written right now. Every error
+//! gone, 408 too slow, 413 too large, 429 too fast (with `Retry-After`), 503 the home cannot be written right now, or is not yet known. Every error
 //! is a [`Problem`]. HTTP/1.1 over TLS 1.3; a certificate of another authority, or an expired one, does not get past the
 //! handshake. A connection ends with the certificate that it was made with.
+//!
+//! Requests are read strictly: what the hub does not know it does not drop in silence. Answers are read leniently, as a hub may
+//! be newer than its agents.
 
 use serde::{Deserialize, Serialize};
 
 use crate::dns_endpoint::EndpointSpec;
 use crate::verdict::PartVerdict;
+
+mod told;
 
 /// A request is refused above this: some 10,000 endpoints.
 pub const MAX_BODY: usize = 8 << 20;
@@ -66,6 +71,9 @@ pub struct Certificate {
     pub certificate: String,
     /// All authorities to trust from now on: before a change of authority, both.
     pub ca: String,
+    /// Unix seconds by the hub's clock, a little before it was signed: how long it lasts does not depend on anybody's clock.
+    #[serde(default)]
+    pub valid_from: u64,
     /// Unix seconds. To be renewed when two thirds of its time are over.
     pub expires: u64,
 }
@@ -108,7 +116,12 @@ pub struct ClaimList {
 #[serde(rename_all = "camelCase")]
 pub struct JudgedClaims {
     pub key: String,
+    #[serde(deserialize_with = "told::endpoints")]
     pub endpoints: Vec<EndpointSpec>,
+    /// What the endpoints are recognised by. How it is made is the hub's affair: it is the same in [`ClaimVerdict`] as long as they
+    /// are.
+    #[serde(default)]
+    pub digest: String,
     /// One for each endpoint, in their order; none while nobody has come to them yet.
     pub verdicts: Vec<PartVerdict>,
 }
@@ -127,6 +140,9 @@ pub struct VerdictList {
 #[serde(rename_all = "camelCase")]
 pub struct ClaimVerdict {
     pub key: String,
+    /// Of the endpoints that the verdicts are about, and that are kept.
+    #[serde(default)]
+    pub digest: String,
     pub verdicts: Vec<PartVerdict>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::policy::{RecordClaim, Refused};
 use model::record::{Exchange, Property, RecordData, Server, Strings};
 use model::resource::{Endpoint, RecordClaims};
-use model::{ClusterName, DnsName, Refusal};
+use model::{ClusterName, Digest, DnsName, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{Check, plain};
@@ -23,7 +23,7 @@ pub struct DnsEndpointSpec {
     pub endpoints: Vec<EndpointSpec>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointSpec {
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct EndpointSpec {
     pub provider_specific: Vec<ProviderSpecific>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProviderSpecific {
     #[serde(default)]
@@ -59,7 +59,8 @@ impl Check for DnsEndpointSpec {
 
 impl DnsEndpointSpec {
     pub fn to_model(&self, cluster: Option<ClusterName>) -> RecordClaims {
-        RecordClaims { cluster, endpoints: self.endpoints.iter().map(EndpointSpec::to_model).collect() }
+        let endpoints = self.endpoints.iter().map(EndpointSpec::to_model).collect();
+        RecordClaims { cluster, digest: digest(&self.endpoints), endpoints }
     }
 }
 
@@ -135,6 +136,11 @@ impl From<&RecordClaim> for EndpointSpec {
             ..Self::default()
         }
     }
+}
+
+/// What these endpoints are recognised by, as they were written.
+pub fn digest(endpoints: &[EndpointSpec]) -> Digest {
+    Digest::of_text(&serde_json::to_vec(endpoints).expect("they are made of texts and numbers"))
 }
 
 /// Without what would make one line of a log two.

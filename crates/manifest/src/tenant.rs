@@ -35,7 +35,7 @@ pub struct TenantSpec {
     /// What its records may point at.
     #[serde(default)]
     pub targets: TargetsSpec,
-    /// How much it may have; what is left out has no bound. Without effect so far.
+    /// How much it may have; what is left out has no bound.
     #[serde(default)]
     pub quota: QuotaSpec,
     /// How much traffic is let in to all its clusters together; what is left out has no bound.
@@ -60,7 +60,7 @@ pub struct TargetsSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QuotaSpec {
-    /// Clusters.
+    /// Clusters. Without effect so far.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub clusters: Option<u32>,
     /// Records that it claims beyond those that its clusters have anyway.

@@ -24,7 +24,7 @@ use crate::text::{Moment, Text};
     printcolumn(name = "Refused", type_ = "integer", json_path = ".spec.refused"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct VerdictSpec {
     /// What was judged.
     pub object: JudgedObject,
@@ -46,7 +46,7 @@ pub struct VerdictSpec {
 
 /// The object that a verdict is about; it has the verdict's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct JudgedObject {
     /// `DNSEndpoint` or `Ingress`.
     pub kind: String,
@@ -57,7 +57,7 @@ pub struct JudgedObject {
 
 /// One endpoint of a `DNSEndpoint`, or one member cluster of an Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PartVerdict {
     /// The endpoint's name and type, or the cluster's name; `*` is all of it.
     pub part: String,
@@ -94,7 +94,7 @@ impl PartVerdict {
 
 /// What the plan says of an object, part by part; of all of it at once where it does not speak of parts.
 pub fn parts(status: &Status) -> Vec<PartVerdict> {
-    if let Detail::Records { parts } = &status.detail {
+    if let Detail::Records { parts, .. } = &status.detail {
         let verdict = |part: &model::snapshot::PartStatus| PartVerdict {
             since: Some(Text(Moment(part.since))),
             ..PartVerdict::new(&part.part, &part.outcome)

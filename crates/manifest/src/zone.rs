@@ -62,7 +62,7 @@ pub struct ZoneSpec {
     /// Static records in master-file form, merged with ours.
     #[serde(default, deserialize_with = "checked_option", skip_serializing_if = "Option::is_none")]
     pub zone_file: Option<ZoneFileSpec>,
-    /// What happens to a cluster's `apps` name when no node is ready.
+    /// What happens to a cluster's `apps` name when no node is ready, and to names that would go in a mass.
     #[serde(default, deserialize_with = "checked")]
     pub withdrawal: WithdrawalSpec,
     /// Online signing.
@@ -155,8 +155,8 @@ pub struct WithdrawalSpec {
     /// How long the last addresses stay when no node is ready.
     #[serde(default = "default_grace")]
     pub grace: Text<Span>,
-    /// Above this share at once, of the zone's clusters or of a tenant's names, nothing is withdrawn until somebody releases
-    /// it.
+    /// Above this share of the zone's clusters without a ready node, or of a tenant's or all tenants' names going within
+    /// five minutes, nothing is withdrawn until that changes or somebody releases it.
     #[serde(default = "default_max_share", deserialize_with = "plain")]
     #[schemars(range(min = 0, max = 1))]
     pub max_share: f64,

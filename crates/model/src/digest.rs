@@ -23,9 +23,17 @@ pub struct Digest(pub u128);
 enum Subject {
     Set = 1,
     Soa = 2,
+    Text = 3,
 }
 
 impl Digest {
+    /// Of anything that has a text: what was judged, so that a verdict is not taken for one of other content.
+    pub fn of_text(text: &[u8]) -> Self {
+        let mut hash = Hash::of(Subject::Text);
+        hash.text(text);
+        hash.finish()
+    }
+
     /// The records in the order of their octets.
     pub(crate) fn of_set<'a>(name: &[u8], rtype: u16, ttl: u32, records: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut hash = Hash::of(Subject::Set);

@@ -1,6 +1,7 @@
 //! Everything that is in DNS, set by set, for whoever compares: what is served now with what would be.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::name::DnsName;
@@ -61,8 +62,12 @@ fn text(rtype: u16, wire: &[u8]) -> String {
         _ => None,
     };
     known.unwrap_or_else(|| {
-        let digits: String = wire.iter().map(|octet| format!("{octet:02x}")).collect();
-        format!("\\# {} {digits}", wire.len())
+        let mut text = format!("\\# {} ", wire.len());
+        for octet in wire {
+            // Writing to a text never fails.
+            let _ = write!(text, "{octet:02x}");
+        }
+        text
     })
 }
 

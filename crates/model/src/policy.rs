@@ -6,6 +6,7 @@
 
 pub mod ground;
 mod names;
+pub mod rate;
 mod targets;
 
 use crate::identity::{ClusterName, ObjectName};

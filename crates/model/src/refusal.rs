@@ -155,6 +155,8 @@ pub enum Refusal {
     NoReverseNameservers,
     #[error("name server {0} lies inside a reverse zone of the pool, where it can have no address; name one outside")]
     NameserverInReverseZone(DnsName),
+    #[error("your changes come faster than {per_second} per second; try again in {seconds} s")]
+    TooFast { per_second: u32, seconds: u64 },
 }
 
 /// An object of one's own, or somebody else's.
@@ -219,6 +221,7 @@ impl Refusal {
             Self::PtrNotYours { .. } => "PtrNotYours",
             Self::PtrDoesNotResolve { .. } => "PtrDoesNotResolve",
             Self::RangeTaken { .. } => "RangeTaken",
+            Self::TooFast { .. } => "TooFast",
         }
     }
 

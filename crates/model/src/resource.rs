@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::digest::Digest;
 use crate::fact::{Since, Timestamp};
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameTemplate};
@@ -142,6 +143,8 @@ pub struct Access {
 pub struct RecordClaims {
     /// The cluster for which an agent asks; else the whole tenant does.
     pub cluster: Option<ClusterName>,
+    /// Of the endpoints as they were written.
+    pub digest: Digest,
     pub endpoints: Vec<Endpoint>,
 }
 

@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     /// What tenants have published by claims of their own.
     pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
+    /// How many records each tenant has there.
+    pub(crate) published: HashTrieMapSync<ObjectName, usize>,
     pub(crate) ground: Ground,
     /// Derived from the pools, by apex.
     pub(crate) reverse_zones: HashTrieMapSync<DnsName, Arc<ZonePart>>,
@@ -110,16 +112,34 @@ impl Snapshot {
         is_ours && name.parent().is_some_and(|apex| self.ground.has_zone(&apex))
     }
 
-    /// What would become of a claim now, as far as can be told without taking it in: by itself, and beside what others
-    /// have. How much the applicant may have is found out when it comes.
-    pub fn judge(&self, applicant: &Applicant, claim: &RecordClaim) -> Result<(), Refused> {
-        policy::judge(&self.ground, applicant, claim)?;
-        match self.names.get(&claim.name) {
-            Some(held) if held.tenant != applicant.tenant => {
-                Err(Refused::at_name(Refusal::NameHeld { name: claim.name.clone(), holder: None }))
+    /// What would become of claims now, as far as can be told without taking them in: of each by itself, beside what others
+    /// have, and beside what the applicant may still have.
+    pub fn judge(&self, applicant: &Applicant, claims: &[Result<RecordClaim, Refused>]) -> Vec<Result<(), Refused>> {
+        let tenant = &applicant.tenant;
+        let quota = self.ground.tenant(tenant).and_then(|tenant| tenant.quota.records);
+        let mut has = self.published.get(tenant).copied().unwrap_or_default();
+        let judged = claims.iter().map(|claim| {
+            let claim = claim.as_ref().map_err(Clone::clone)?;
+            policy::judge(&self.ground, applicant, claim)?;
+            let held = self.names.get(&claim.name);
+            if held.is_some_and(|held| held.tenant != *tenant) {
+                return Err(Refused::at_name(Refusal::NameHeld { name: claim.name.clone(), holder: None }));
             }
-            _ => Ok(()),
-        }
+            // What it stands in the place of.
+            let sets = held.into_iter().flat_map(|held| held.records.records.iter());
+            let before = sets.filter(|set| set.data.rtype() == claim.data.rtype()).map(|set| set.data.count()).sum();
+            let more = claim.data.count().saturating_sub(before);
+            match quota {
+                Some(most) if more > 0 && has + more > most as usize => {
+                    Err(Refused::at_name(Refusal::QuotaExceeded { what: "records", most }))
+                }
+                _ => {
+                    has += more;
+                    Ok(())
+                }
+            }
+        });
+        judged.collect()
     }
 
     /// How many names are held of a Zone or a Tenant.
@@ -413,6 +433,8 @@ pub enum Detail {
     },
     /// Of a `DNSEndpoint`: what became of each of its endpoints, in their order.
     Records {
+        /// Of what it asked for; where names are held, they come behind that.
+        digest: Digest,
         parts: Vec<PartStatus>,
     },
 }

@@ -50,7 +50,7 @@ impl Database {
             for (object, claims) in held {
                 match claims {
                     Some(claims) => {
-                        _ = table.insert(key(object).as_str(), encode(&HeldRow::from(claims)).as_slice())?
+                        _ = table.insert(key(object).as_str(), encode(&HeldRow::from(claims)).as_slice())?;
                     }
                     None => _ = table.remove(key(object).as_str())?,
                 }

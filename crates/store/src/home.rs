@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use foldhash::quality::RandomState;
-use manifest::dns_endpoint::EndpointSpec;
+use manifest::dns_endpoint::{self, EndpointSpec};
 use manifest::{Document, Manifest, Missing, Mistake, Source, Value};
 use model::identity::Kind;
 use model::resource::{Endpoint, RecordClaims};
@@ -682,7 +682,8 @@ fn claim_fact(object: ObjectRef, row: Option<ClaimRow>) -> FactChange {
         let endpoint =
             |(number, endpoint): (usize, &EndpointSpec)| Endpoint { since: since(number), ..endpoint.to_model() };
         let endpoints = row.endpoints.iter().enumerate().map(endpoint).collect();
-        let claims = RecordClaims { cluster: row.cluster.parse().ok(), endpoints };
+        let digest = dns_endpoint::digest(&row.endpoints);
+        let claims = RecordClaims { cluster: row.cluster.parse().ok(), digest, endpoints };
         Fact { since: Since::at(row.since()), generation: Some(row.generation), value: claims }
     });
     FactChange::Records(object, fact)

@@ -30,6 +30,13 @@
 - --keep-disallowed
 {{- end }}
 {{- end }}
+{{- if and (has .component (list "controller" "all-in-one")) $values.admission.enabled }}
+- --admission={{ $values.listenAddress }}:9633
+- --admission-failure-policy={{ lower $values.admission.failurePolicy }}
+{{- end }}
+{{- if include "fleetgate.agents" . }}
+- --agents={{ $values.listenAddress }}:8444
+{{- end }}
 {{- if ne .component "controller" }}
 - --data=/var/lib/fleetgate
 {{- if and (ne .component "dns") (include "fleetgate.dataKey" .root) }}
@@ -39,6 +46,9 @@
 - --metrics={{ $values.listenAddress }}:9631
 # For `kubectl exec ... -- fleetgate get`.
 - --admin=127.0.0.1:9630
+{{- if include "fleetgate.adminCredential" . }}
+- --admin-credential=/etc/fleetgate/admin/credential
+{{- end }}
 {{- end }}
 
 {{/* What a component listens on. */}}
@@ -51,6 +61,12 @@
 {{- if or (eq .component "gateway") (and $all .root.Values.gateway.enabled) }}
 - {name: apiserver, containerPort: 6443, protocol: TCP}
 - {name: sni, containerPort: 8443, protocol: TCP}
+{{- end }}
+{{- if and (has .component (list "controller" "all-in-one")) .root.Values.admission.enabled }}
+- {name: admission, containerPort: 9633, protocol: TCP}
+{{- end }}
+{{- if include "fleetgate.agents" . }}
+- {name: agents, containerPort: 8444, protocol: TCP}
 {{- end }}
 - {name: metrics, containerPort: 9631, protocol: TCP}
 {{- end }}

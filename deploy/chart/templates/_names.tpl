@@ -72,3 +72,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- "fleetgate-data-key" }}
 {{- end }}
 {{- end }}
+
+{{/* Not empty where a component has the agents' door: those that lead, as others write nothing. */}}
+{{- define "fleetgate.agents" -}}
+{{- if and .root.Values.agents.enabled (has .component (list "controller" "all-in-one")) }}yes{{ end }}
+{{- end }}
+
+{{/* Where the admin credential of a component is; empty without one, and for data planes, which have nothing to change. */}}
+{{- define "fleetgate.adminCredential" -}}
+{{- if has .component (list "controller" "all-in-one") }}{{ .root.Values.admin.credentialSecret }}{{ end }}
+{{- end }}

@@ -3,6 +3,8 @@
 {{- $keeps := ne .component "controller" }}
 {{- $doors := has .component (list "gateway" "all-in-one") }}
 {{- $dataKey := ternary (include "fleetgate.dataKey" .root) "" $doors }}
+{{- $emptyData := and $keeps (not (include "fleetgate.claims" .)) }}
+{{- $adminCredential := include "fleetgate.adminCredential" . }}
 metadata:
   labels:
     {{- include "fleetgate.labels" . | nindent 4 }}
@@ -46,6 +48,10 @@ spec:
     - {name: FLEETGATE_LOG_FORMAT, value: {{ .root.Values.log.format | quote }}}
     - name: POD_NAME
       valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    {{- if $adminCredential }}
+    # For `kubectl exec ... -- fleetgate credential`.
+    - {name: FLEETGATE_ADMIN_CREDENTIAL, value: /etc/fleetgate/admin/credential}
+    {{- end }}
     ports:
     {{- include "fleetgate.ports" . | trim | nindent 4 }}
     # A fleet that starts is read whole before anything is answered.
@@ -71,21 +77,34 @@ spec:
       capabilities: {drop: [ALL]}
     resources:
       {{- toYaml .settings.resources | nindent 6 }}
-    {{- if $keeps }}
+    {{- if or $keeps $adminCredential }}
     volumeMounts:
+    {{- if $keeps }}
     - {name: data, mountPath: /var/lib/fleetgate}
+    {{- end }}
     {{- if $dataKey }}
     - {name: data-key, mountPath: /etc/fleetgate/data-key, readOnly: true}
     {{- end }}
+    {{- if $adminCredential }}
+    - {name: admin, mountPath: /etc/fleetgate/admin, readOnly: true}
     {{- end }}
-  {{- if or $dataKey (and $keeps (not (include "fleetgate.claims" .))) }}
+    {{- end }}
+  {{- if or $dataKey $emptyData $adminCredential }}
   volumes:
-  {{- if not (include "fleetgate.claims" .) }}
+  {{- if $emptyData }}
   # Lasts as long as the pod, not only as its container.
   - {name: data, emptyDir: {sizeLimit: {{ .settings.persistence.size }}}}
   {{- end }}
   {{- if $dataKey }}
   - {name: data-key, secret: {secretName: {{ $dataKey | quote }}, defaultMode: 0440}}
+  {{- end }}
+  {{- if $adminCredential }}
+  - name: admin
+    secret:
+      secretName: {{ $adminCredential | quote }}
+      defaultMode: 0440
+      # No other field of it, should it have more.
+      items: [{key: credential, path: credential}]
   {{- end }}
   {{- end }}
   {{- with .settings.nodeSelector }}

@@ -48,6 +48,9 @@ struct Kept {
     key: String,
     certificate: String,
     ca: String,
+    /// Unix seconds by the hub's clock; 0 where it did not say.
+    #[serde(default)]
+    valid_from: u64,
     /// Unix seconds.
     received: u64,
     expires: u64,
@@ -64,7 +67,8 @@ impl Identity {
 
     /// `None` once two thirds of its time are over.
     pub(super) fn until_renewal(&self, now: u64) -> Option<Duration> {
-        let time = self.kept.expires.saturating_sub(self.kept.received);
+        // A clock of ours that is behind the hub's would make it seem longer than it is.
+        let time = self.kept.expires.saturating_sub(self.kept.received.max(self.kept.valid_from));
         let at = self.kept.received.saturating_add(time - time / 3);
         // A clock that was set back before the certificate came would never get there.
         if now < self.kept.received {
@@ -113,13 +117,13 @@ impl Store {
     /// From what the hub answered.
     pub(super) fn identity(&self, key: &str, answer: &Certificate, now: u64) -> Result<Identity, LinkError> {
         let bootstrap = self.read_bootstrap()?;
-        let Certificate { certificate, ca, expires } = answer.clone();
+        let Certificate { certificate, ca, valid_from, expires } = answer.clone();
         if expires <= now {
             let reason = "the certificate is over already: one of the two clocks is wrong";
             return Err(LinkError::Garbled(reason.into()));
         }
         let token_hash = hash(&bootstrap.token);
-        let kept = Kept { token_hash, key: key.to_owned(), certificate, ca, received: now, expires };
+        let kept = Kept { token_hash, key: key.to_owned(), certificate, ca, valid_from, received: now, expires };
         self.build(&bootstrap, kept).map_err(|error| LinkError::Garbled(error.to_string()))
     }
 

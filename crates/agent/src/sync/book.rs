@@ -51,11 +51,18 @@ struct Entry {
     keys: Vec<(String, Digest)>,
 }
 
+/// What the hub has under a key.
+struct Kept {
+    digest: Digest,
+    /// As the hub says it: its verdicts with another one are about something else.
+    told: String,
+}
+
 pub(super) struct Book {
     scopes: Vec<Scope>,
     sources: BTreeMap<Place, Entry>,
     /// What the hub has of ours; `None` while that is not known.
-    kept: Option<BTreeMap<String, Digest>>,
+    kept: Option<BTreeMap<String, Kept>>,
     /// Objects that the cluster said were deleted, by the base of their keys.
     gone: BTreeSet<String>,
     /// What the hub does not take at all, and why.
@@ -188,7 +195,8 @@ impl Book {
         let mut kept = BTreeMap::new();
         self.verdicts.clear();
         for claims in ours {
-            kept.insert(claims.key.clone(), digest_of(&claims.endpoints));
+            let digest = digest_of(&claims.endpoints);
+            kept.insert(claims.key.clone(), Kept { digest, told: claims.digest });
             if !claims.verdicts.is_empty() {
                 self.verdicts.insert(claims.key, claims.verdicts);
             }
@@ -205,7 +213,8 @@ impl Book {
         let is_rejected = |key: &str, digest: &Digest| self.rejected.get(key).is_some_and(|(of, _)| of == digest);
         let mut set = Vec::new();
         for entry in self.sources.values() {
-            let lacks = |(key, digest): &(String, Digest)| kept.get(key) != Some(digest) && !is_rejected(key, digest);
+            let has = |key: &str, digest: &Digest| kept.get(key).is_some_and(|kept| kept.digest == *digest);
+            let lacks = |(key, digest): &(String, Digest)| !has(key, digest) && !is_rejected(key, digest);
             if let Ok(endpoints) = &entry.source.endpoints
                 && entry.keys.iter().any(lacks)
             {
@@ -260,8 +269,11 @@ impl Book {
     /// The hub has taken these.
     pub(super) fn sent(&mut self, changes: &ClaimChanges, answer: VerdictList) {
         let kept = self.kept.get_or_insert_default();
+        let told: BTreeMap<&str, &str> =
+            answer.verdicts.iter().map(|verdict| (verdict.key.as_str(), verdict.digest.as_str())).collect();
         for claims in &changes.set {
-            kept.insert(claims.key.clone(), digest_of(&claims.endpoints));
+            let told = told.get(claims.key.as_str()).copied().unwrap_or_default().to_owned();
+            kept.insert(claims.key.clone(), Kept { digest: digest_of(&claims.endpoints), told });
             // Those that were there are of other endpoints.
             self.verdicts.remove(&claims.key);
             self.rejected.remove(&claims.key);
@@ -300,21 +312,27 @@ impl Book {
     /// The verdicts on all claims. Whether the hub has the claims that we think it has.
     pub(super) fn judged(&mut self, list: VerdictList) -> bool {
         let ours = list.verdicts.into_iter().filter(|verdict| verdict.key.starts_with(keys::PREFIX));
-        let mut there = BTreeSet::new();
+        let (mut there, mut is_same) = (0, true);
         for verdict in ours {
-            there.insert(verdict.key.clone());
-            self.judge(verdict);
+            there += 1;
+            is_same &= self.judge(verdict);
         }
-        self.kept.as_ref().is_some_and(|kept| kept.keys().eq(there.iter()))
+        is_same && self.kept.as_ref().is_some_and(|kept| kept.len() == there)
     }
 
-    fn judge(&mut self, ClaimVerdict { key, verdicts }: ClaimVerdict) {
+    /// Whether it is about what we think the hub has; else it says nothing.
+    fn judge(&mut self, ClaimVerdict { key, digest, verdicts }: ClaimVerdict) -> bool {
+        let kept = self.kept.as_ref().and_then(|kept| kept.get(&key));
+        if kept.is_none_or(|kept| kept.told != digest) {
+            return false;
+        }
         let before = self.verdicts.get(&key);
         if before.is_some_and(|before| *before == verdicts) || (before.is_none() && verdicts.is_empty()) {
-            return;
+            return true;
         }
         self.mark(&key);
         self.verdicts.insert(key, verdicts);
+        true
     }
 
     fn mark(&mut self, key: &str) {
@@ -378,7 +396,8 @@ impl Book {
                         parts.push(verdict.clone());
                         continue;
                     }
-                    let verdicts = self.verdicts.get(&claims.key).filter(|_| kept.get(&claims.key) == Some(&digest))?;
+                    kept.get(&claims.key).filter(|kept| kept.digest == digest)?;
+                    let verdicts = self.verdicts.get(&claims.key)?;
                     if verdicts.len() != claims.endpoints.len() {
                         return None;
                     }

@@ -133,10 +133,10 @@ impl Signer {
         let uri = identity.to_string().try_into().map_err(|_| RequestError::Signing)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let expires = limit(&mut params, now, AGENT_LIFE);
+        let (valid_from, expires) = limit(&mut params, now, AGENT_LIFE);
         leaf(&mut params);
         let signed = params.signed_by(key, &self.issuer).map_err(|_| RequestError::Signing)?;
-        Ok(Certificate { certificate: signed.pem(), ca: self.trusted.clone(), expires })
+        Ok(Certificate { certificate: signed.pem(), ca: self.trusted.clone(), valid_from, expires })
     }
 
     /// For the door itself.
@@ -166,17 +166,18 @@ fn leaf(params: &mut CertificateParams) {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
 }
 
-/// Returns its end, and gives it a number of its own.
-fn limit(params: &mut CertificateParams, now: u64, life: u64) -> u64 {
+/// Returns its beginning and its end, and gives it a number of its own.
+fn limit(params: &mut CertificateParams, now: u64, life: u64) -> (u64, u64) {
     let at = |seconds| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
-    params.not_before = at(now.saturating_sub(SKEW));
-    params.not_after = at(now.saturating_add(life));
+    let (from, until) = (now.saturating_sub(SKEW), now.saturating_add(life));
+    params.not_before = at(from);
+    params.not_after = at(until);
     let mut serial = [0; 16];
     SystemRandom::new().fill(&mut serial).expect("the operating system has random octets");
     // RFC 5280 4.1.2.2: positive.
     serial[0] &= 0x7f;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
-    now.saturating_add(life)
+    (from, until)
 }
 
 #[cfg(test)]

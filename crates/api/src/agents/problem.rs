@@ -76,6 +76,12 @@ impl No {
         Self::new(StatusCode::FORBIDDEN, "ClusterGone", reason)
     }
 
+    pub(super) fn uninformed() -> Self {
+        let reason = "the hub has just started and does not know its clusters yet; try again";
+        let no = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", reason);
+        Self { retry_after: Some(Duration::ZERO), ..no }
+    }
+
     pub(super) fn no_such_path() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NoSuchPath", "nothing is at this path")
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -21,7 +22,7 @@ use super::credentials::{self, Token};
 use super::identity::Identity;
 use super::limits::source;
 use super::problem::{No, json};
-use super::standing::{self, Standing};
+use super::standing::{self, Content, Standing};
 use super::{Counted, Door, unix_now};
 
 /// A token and a request for a certificate; strangers send no more.
@@ -172,7 +173,10 @@ async fn confirm(door: &Door, identity: &Identity) -> Result<(), No> {
 
 fn standing_of(door: &Door, identity: &Identity) -> Result<Standing, No> {
     let standing = standing::of(&door.snapshot.load(), &identity.cluster);
-    standing.filter(|standing| standing.owner.uid == identity.uid).ok_or_else(No::cluster_gone)
+    let is_known = door.informed.load(Ordering::Acquire);
+    let standing = standing.filter(|standing| standing.owner.uid == identity.uid);
+    // Before all of the fleet has been read nobody is gone.
+    standing.ok_or_else(|| if is_known { No::cluster_gone() } else { No::uninformed() })
 }
 
 async fn renew(door: &Door, identity: &Identity, body: &mut Incoming) -> Result<Vec<u8>, No> {
@@ -191,9 +195,9 @@ async fn claims(door: &Door, standing: &Standing) -> Result<Vec<u8>, No> {
     let kept = door.home.claims(&standing.owner).await?;
     let snapshot = door.snapshot.load_full();
     let claims = kept.into_iter().map(|kept| {
-        let parts = standing::parts(&kept.endpoints);
-        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
-        JudgedClaims { key: kept.key, endpoints: kept.endpoints, verdicts }
+        let content = Content::of(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &content);
+        JudgedClaims { key: kept.key, endpoints: kept.endpoints, digest: content.digest.to_string(), verdicts }
     });
     Ok(to_json(&ClaimList { claims: claims.collect() }))
 }
@@ -209,25 +213,27 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     let endpoints: usize = wanted.set.iter().map(|claims| claims.endpoints.len()).sum();
     let cost = u32::try_from(endpoints / ENDPOINTS_PER_TOKEN).unwrap_or(u32::MAX);
     door.rates.take(owner.cluster.clone(), cost, Instant::now());
-    let told = wanted.set.iter().map(|claims| (claims.key.clone(), standing::parts(&claims.endpoints)));
-    let told: Vec<(String, Vec<String>)> = told.collect();
+    let told = wanted.set.iter().map(|claims| (claims.key.clone(), Content::of(&claims.endpoints)));
+    let told: Vec<(String, Content)> = told.collect();
     let changed = door.home.change(owner, to_changes(owner, wanted)).await?;
     *counted = Some(after);
     drop(counted);
 
+    // Those that are set come first.
+    let contents = || told.iter().map(|(_, content)| Some(content)).chain(std::iter::repeat(None));
     let judged = || {
         let snapshot = door.snapshot.load();
-        changed.iter().all(|(object, generation)| standing::is_judged(&snapshot, object, *generation))
+        let mut changed = changed.iter().zip(contents());
+        changed.all(|((object, generation), content)| standing::is_judged(&snapshot, object, content, *generation))
     };
     door.verdicts.until(VERDICT_TIME, judged).await;
     // Before the snapshot: who asks for what is newer gets too much rather than too little.
     let revision = door.verdicts.revision(&owner.cluster);
     let snapshot = door.snapshot.load_full();
-    // Those that are set come first.
-    let verdicts = told.into_iter().zip(&changed).map(|((key, parts), (object, generation))| {
-        let is_judged = standing::is_judged(&snapshot, object, *generation);
-        let verdicts = if is_judged { standing::verdicts(&snapshot, object, &parts) } else { Vec::new() };
-        ClaimVerdict { key, verdicts }
+    let verdicts = told.iter().zip(&changed).map(|((key, content), (object, generation))| {
+        let is_judged = standing::is_judged(&snapshot, object, Some(content), *generation);
+        let verdicts = if is_judged { standing::verdicts(&snapshot, object, content) } else { Vec::new() };
+        ClaimVerdict { key: key.clone(), digest: content.digest.to_string(), verdicts }
     });
     Ok(to_json(&VerdictList { revision, verdicts: verdicts.collect() }))
 }
@@ -314,9 +320,9 @@ async fn verdicts(door: &Door, standing: &Standing, query: Option<&str>) -> Resu
     let kept = door.home.claims(&standing.owner).await?;
     let snapshot = door.snapshot.load_full();
     let verdicts = kept.into_iter().map(|kept| {
-        let parts = standing::parts(&kept.endpoints);
-        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &parts);
-        ClaimVerdict { key: kept.key, verdicts }
+        let content = Content::of(&kept.endpoints);
+        let verdicts = standing::verdicts(&snapshot, &standing.owner.object(kept.name), &content);
+        ClaimVerdict { key: kept.key, digest: content.digest.to_string(), verdicts }
     });
     Ok(to_json(&VerdictList { revision, verdicts: verdicts.collect() }))
 }
@@ -369,4 +375,30 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("it is made of texts and numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use arc_swap::{ArcSwap, ArcSwapOption};
+    use prometheus_client::registry::Registry;
+
+    use super::super::{FolderHome, Metrics};
+    use super::*;
+
+    /// A process that has just started would send every agent away.
+    #[test]
+    fn nobody_is_gone_before_the_fleet_is_known() {
+        let informed = Arc::new(AtomicBool::new(false));
+        let home = Arc::new(FolderHome(Arc::new(ArcSwapOption::empty())));
+        let metrics = Metrics::register(&mut Registry::default());
+        let fleet = (Arc::new(ArcSwap::default()), Arc::clone(&informed));
+        let door = Door::new(home, fleet, Arc::default(), metrics, [127, 0, 0, 1].into());
+        let identity = Identity { cluster: "c1".parse().unwrap(), uid: "u".into(), credential: "c".into() };
+        let code = || standing_of(&door, &identity).map(|_| ()).unwrap_err().code;
+        assert_eq!(code(), "Unavailable");
+        informed.store(true, Ordering::Release);
+        assert_eq!(code(), "ClusterGone");
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use manifest::dns_endpoint::EndpointSpec;
+use manifest::dns_endpoint::{self, EndpointSpec};
 use manifest::kept::Owner;
 use manifest::verdict::{self, PartVerdict};
 use model::policy::Applicant;
 use model::snapshot::Detail;
-use model::{ClusterName, DnsName, ObjectName, ObjectRef, Snapshot};
+use model::{ClusterName, Digest, DnsName, ObjectName, ObjectRef, Snapshot};
 use ring::digest::{SHA256, digest};
 
 use super::credentials::to_hex;
@@ -37,38 +37,57 @@ pub(super) fn suffixes(snapshot: &Snapshot, standing: &Standing) -> Vec<String> 
     snapshot.ground().suffixes(&standing.applicant).iter().map(ToString::to_string).collect()
 }
 
-/// What became of an object, endpoint by endpoint; none while nobody has come to it.
-pub(super) fn verdicts(snapshot: &Snapshot, object: &ObjectRef, endpoints: &[String]) -> Vec<PartVerdict> {
+/// What an object asks for, as far as verdicts speak of it.
+pub(super) struct Content {
+    pub(super) digest: Digest,
+    /// What its endpoints are called.
+    parts: Vec<String>,
+}
+
+impl Content {
+    pub(super) fn of(endpoints: &[EndpointSpec]) -> Self {
+        Self { digest: dns_endpoint::digest(endpoints), parts: endpoints.iter().map(EndpointSpec::part).collect() }
+    }
+}
+
+/// What became of an object with this content, endpoint by endpoint; none while nobody has come to that.
+pub(super) fn verdicts(snapshot: &Snapshot, object: &ObjectRef, content: &Content) -> Vec<PartVerdict> {
     let Some(status) = snapshot.status(object) else { return Vec::new() };
-    let verdicts = verdict::parts(status);
-    if matches!(status.detail, Detail::Records { .. }) {
-        // Of an earlier object, if there are more or fewer.
-        return if verdicts.len() == endpoints.len() { verdicts } else { Vec::new() };
+    let mut verdicts = verdict::parts(status);
+    if let Detail::Records { digest, .. } = &status.detail {
+        if *digest != content.digest {
+            return Vec::new();
+        }
+        // Names that are held come behind.
+        verdicts.truncate(content.parts.len());
+        return verdicts;
     }
     // Of all of it at once: then that is what became of each.
     let of_each = |part: &String| verdicts.first().map(|all| PartVerdict { part: part.clone(), ..all.clone() });
-    endpoints.iter().filter_map(of_each).collect()
+    content.parts.iter().filter_map(of_each).collect()
 }
 
 /// What would become of endpoints.
 pub(super) fn judge(snapshot: &Snapshot, standing: &Standing, endpoints: &[EndpointSpec]) -> Vec<PartVerdict> {
-    let judged = endpoints.iter().map(|endpoint| {
-        let outcome = endpoint.claim().and_then(|claim| snapshot.judge(&standing.applicant, &claim));
-        PartVerdict::new(&endpoint.part(), &outcome)
-    });
-    judged.collect()
+    let claims: Vec<_> = endpoints.iter().map(EndpointSpec::claim).collect();
+    let judged = snapshot.judge(&standing.applicant, &claims);
+    endpoints.iter().zip(&judged).map(|(endpoint, outcome)| PartVerdict::new(&endpoint.part(), outcome)).collect()
 }
 
-/// What endpoints are called in verdicts.
-pub(super) fn parts(endpoints: &[EndpointSpec]) -> Vec<String> {
-    endpoints.iter().map(EndpointSpec::part).collect()
-}
-
-/// Whether the plan has come to what an object is now.
-pub(super) fn is_judged(snapshot: &Snapshot, object: &ObjectRef, generation: Option<i64>) -> bool {
-    match (snapshot.status(object), generation) {
+/// Whether the plan has come to an object with this content, or to its end.
+pub(super) fn is_judged(
+    snapshot: &Snapshot,
+    object: &ObjectRef,
+    content: Option<&Content>,
+    generation: Option<i64>,
+) -> bool {
+    match (snapshot.status(object), content) {
         (None, None) => true,
-        (Some(status), Some(generation)) => status.generation.is_some_and(|judged| judged >= generation),
+        (Some(status), Some(content)) => match &status.detail {
+            // An object that was deleted and made anew counts its generations anew.
+            Detail::Records { digest, .. } => *digest == content.digest,
+            _ => status.generation >= generation,
+        },
         _ => false,
     }
 }

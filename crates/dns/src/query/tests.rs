@@ -14,6 +14,7 @@ use domain::base::iana::Rcode;
 use super::*;
 use crate::records::changes;
 
+mod policy;
 mod properties;
 
 const FLEET: &str = include_str!("tests/fleet.txt");

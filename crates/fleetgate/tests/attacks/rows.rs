@@ -6,6 +6,54 @@
 
 use serde_json::{Value, json};
 
+pub(crate) const GROUND: &str = "\
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: main}
+spec:
+  domain: fleet.example
+  nameservers: [{name: ns1.fleet.example, addresses: [127.0.0.1]}]
+  gateway: {addresses: [192.0.2.10]}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: prey}
+spec: {domain: prey.test, nameservers: [{name: ns1.fleet.example}]}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: shared}
+spec: {domain: shared.test, nameservers: [{name: ns1.fleet.example}]}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: AddressPool
+metadata: {name: public}
+spec: {cidrs: [203.0.113.0/24], reverse: {nameservers: [ns1.fleet.example], domain: rev.fleet.example}}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Tenant
+metadata: {name: evil}
+spec: {domains: [shared.test, x.y.c2.fleet.example], targets: {allow: [0.0.0.0/0]}, quota: {records: 50}}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Tenant
+metadata: {name: quarry}
+spec: {domains: [prey.test, shared.test]}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: AddressClaim
+metadata: {name: quarry-address, namespace: quarry}
+spec: {pool: public, family: IPv4, address: 203.0.113.1, ptr: www.prey.test}
+---
+apiVersion: externaldns.k8s.io/v1alpha1
+kind: DNSEndpoint
+metadata: {name: quarry-object, namespace: quarry}
+spec:
+  endpoints:
+  - {dnsName: www.prey.test, recordType: A, targets: [203.0.113.1]}
+  - {dnsName: held.shared.test, recordType: A, targets: [198.51.100.12]}
+";
+
 pub(crate) struct Row {
     /// As the groups are numbered in `docs/tenants.md`.
     pub(crate) group: u8,

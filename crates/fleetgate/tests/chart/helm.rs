@@ -55,12 +55,14 @@ gateway:
     {matchExpressions: [{key: edge, operator: Exists}]}]}}}
   topologySpreadConstraints:
   - {maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}
+admission: {failurePolicy: Ignore}
 sources: [zone-files]
 kubeconfigs: {namespaces: [fleetgate-kubeconfigs, more-kubeconfigs]}
 dataKey: {existingSecret: my-data-key}
 serviceAccounts: {annotations: {example.net/role: fleet}}
 networkPolicies:
   metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+  admissionFrom: [{ipBlock: {cidr: 192.0.2.0/28}}]
   apiServerPorts: [6443]
 serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
 "#;
@@ -70,16 +72,25 @@ pub(crate) const CONTROLLER_ALONE: &str = "\
 image: {repository: registry.example.net/fleetgate, tag: edge}
 dns: {enabled: false}
 gateway: {enabled: false}
+admission: {enabled: false}
 kubeconfigs: {namespaces: []}
 podDisruptionBudgets: {enabled: false}
 networkPolicies: {enabled: false}
 ";
 
-pub(crate) const SETS: [(&str, &str); 4] = [
+/// With the agents' door.
+pub(crate) const AGENTS: &str = "\
+image: {repository: registry.example.net/fleetgate}
+agents: {enabled: true}
+admin: {credentialSecret: my-admin}
+";
+
+pub(crate) const SETS: [(&str, &str); 5] = [
     ("default", DEFAULT),
     ("all in one", ALL_IN_ONE),
     ("everything", EVERYTHING),
     ("controller alone", CONTROLLER_ALONE),
+    ("agents", AGENTS),
 ];
 
 /// The real one, with files of values.

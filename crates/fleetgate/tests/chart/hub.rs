@@ -11,7 +11,8 @@ use crate::helm::{ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_pag
 pub(crate) const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
 /// Where objects of a release are that belong to it alone.
 const OWNED: &str = "deployments,statefulsets,daemonsets,services,serviceaccounts,poddisruptionbudgets,networkpolicies,\
-                     roles,rolebindings,clusterroles,clusterrolebindings";
+                     roles,rolebindings,clusterroles,clusterrolebindings,\
+                     validatingwebhookconfigurations";
 const OURS: &str = "--selector=app.kubernetes.io/name=fleetgate";
 
 pub(crate) struct Hub {
@@ -167,7 +168,7 @@ fn a_release_is_installed_upgraded_and_removed() {
     assert_eq!(key.as_str().unwrap().trim_end_matches('=').len(), 43, "the key");
     let definitions = || hub.json(&["get", "customresourcedefinitions", OURS])["items"].as_array().unwrap().clone();
     let generations = || definitions().iter().map(|at| at["metadata"]["generation"].clone()).collect::<Vec<_>>();
-    assert_eq!(definitions().len(), 7);
+    assert_eq!(definitions().len(), 8);
 
     // What the chart made of the definitions on the way is what the program prints.
     let before = generations();
@@ -192,7 +193,7 @@ fn a_release_is_installed_upgraded_and_removed() {
 
     helm.run(&[&["uninstall", "fleetgate"], &here[..]].concat()).unwrap();
     assert!(hub.items(OWNED).is_empty());
-    assert_eq!((definitions().len(), data_key()), (7, key.clone()));
+    assert_eq!((definitions().len(), data_key()), (8, key.clone()));
     hub.server.kubectl(&["get", "tenants.fleetgate.dev/acme", "clusters.fleetgate.dev/c1"]).unwrap();
     hub.server.kubectl(&["get", "namespace", "fleetgate-publish", "fleetgate-kubeconfigs"]).unwrap();
 

@@ -1,6 +1,8 @@
 //! What Helm makes of values, and which it refuses.
 
-use crate::helm::{DEFAULT, Helm, SETS, chart, install_page, yaml_blocks};
+use serde_json::{Value, json};
+
+use crate::helm::{AGENTS, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
 
 #[test]
 fn helm_has_nothing_to_say_against_the_chart() {
@@ -41,6 +43,11 @@ fn values_that_make_no_sense_are_refused() {
         ("gateway: {drainSeconds: 1.5}", "'/gateway/drainSeconds'"),
         ("gateway: {drainSeconds: -1}", "'/gateway/drainSeconds'"),
         ("gateway: {trustedProxies: [10.0.0.1]}", "'/gateway/trustedProxies/0'"),
+        ("agents: {enabled: \"yes\"}", "'/agents/enabled'"),
+        ("agents: {replicas: 2}", "'/agents': additional properties 'replicas' not allowed"),
+        ("agents: {service: {port: 0}}", "'/agents/service/port'"),
+        ("admin: {credential: secret}", "'/admin': additional properties 'credential' not allowed"),
+        ("admission: {failurePolicy: fail}", "'/admission/failurePolicy'"),
         ("sources: [Fleet_Gate]", "'/sources/0'"),
         ("kubeconfigs: {namespaces: [a, a]}", "'/kubeconfigs/namespaces'"),
         ("networkPolicies: {apiServerPorts: []}", "'/networkPolicies/apiServerPorts'"),
@@ -70,4 +77,90 @@ fn documented_values_are_taken() {
     for flag in flags {
         helm.render_with(DEFAULT, &["--set", flag]).unwrap_or_else(|said| panic!("{flag}: {said}"));
     }
+}
+
+#[test]
+fn the_agents_door_is_on_whoever_leads() {
+    let Some(helm) = Helm::find() else { return };
+    for (values, workload, component) in [
+        (AGENTS.to_owned(), ["Deployment", "fleetgate-controller"], "controller"),
+        (format!("{AGENTS}mode: allInOne\n"), ["StatefulSet", "fleetgate"], "all-in-one"),
+    ] {
+        let objects = objects(&helm.render(&values).unwrap());
+        let [kind, name] = workload;
+        let find = |kind: &str, name: &str| object(&objects, kind, name).unwrap_or_else(|| panic!("{kind} {name}"));
+
+        let pod = &find(kind, name)["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        for argument in ["--agents=0.0.0.0:8444", "--admin-credential=/etc/fleetgate/admin/credential"] {
+            assert!(has(&container["args"], &json!(argument)), "{name}: {argument}");
+        }
+        let port = json!({"name": "agents", "containerPort": 8444, "protocol": "TCP"});
+        assert!(has(&container["ports"], &port), "{name}");
+        let mount = json!({"name": "admin", "mountPath": "/etc/fleetgate/admin", "readOnly": true});
+        assert!(has(&container["volumeMounts"], &mount), "{name}");
+        let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "admin").unwrap();
+        assert_eq!(volume["secret"]["secretName"], "my-admin", "{name}");
+        assert_eq!(volume["secret"]["items"], json!([{"key": "credential", "path": "credential"}]), "{name}");
+
+        let service = &find("Service", "fleetgate-agents")["spec"];
+        assert_eq!(service["type"], "LoadBalancer");
+        assert_eq!(service["selector"]["app.kubernetes.io/component"], component);
+        let port = json!({"name": "agents", "port": 8444, "targetPort": "agents", "protocol": "TCP"});
+        assert_eq!(service["ports"], json!([port]));
+
+        let doors = &find("NetworkPolicy", name)["spec"]["ingress"][0];
+        assert!(has(&doors["ports"], &json!({"port": "agents", "protocol": "TCP"})), "{name}");
+        assert_eq!(doors["from"], Value::Null, "{name}: for everybody");
+
+        let claims = rule("externaldns.k8s.io", "dnsendpoints", &["create", "patch", "delete"]);
+        assert!(has(&find("ClusterRole", name)["rules"], &claims), "{name}");
+        let ours = objects.iter().find(|object| is(object, "Role", name) && in_release_namespace(object)).unwrap();
+        let mut authority = rule("", "secrets", &["update"]);
+        authority["resourceNames"] = json!(["fleetgate-agents-authority"]);
+        for rule in [rule("", "secrets", &["create", "delete"]), authority] {
+            assert!(has(&ours["rules"], &rule), "{name}: {rule}");
+        }
+    }
+}
+
+/// Neither the data planes, nor anybody by default.
+#[test]
+fn nobody_else_has_an_agents_door() {
+    let Some(helm) = Helm::find() else { return };
+    let said = |object: &Value| object.to_string().contains("agent");
+    let by_default = helm.render(DEFAULT).unwrap();
+    for object in objects(&by_default).iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+        assert!(!said(object) && !object.to_string().contains("/admin"), "{object}");
+    }
+    for object in objects(&helm.render(AGENTS).unwrap()) {
+        if ["dns", "gateway"].iter().any(|role| object["metadata"]["name"] == format!("fleetgate-{role}")) {
+            assert!(!said(&object) && !object.to_string().contains("/admin"), "{object}");
+        }
+    }
+}
+
+fn objects(rendered: &str) -> Vec<Value> {
+    let documents = rendered.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap());
+    documents.filter(|object: &Value| !object.is_null()).collect()
+}
+
+fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| is(object, kind, name))
+}
+
+fn is(object: &Value, kind: &str, name: &str) -> bool {
+    object["kind"] == kind && object["metadata"]["name"] == name
+}
+
+fn in_release_namespace(object: &Value) -> bool {
+    object["metadata"]["namespace"] == NAMESPACE
+}
+
+fn has(list: &Value, wanted: &Value) -> bool {
+    list.as_array().is_some_and(|list| list.contains(wanted))
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }

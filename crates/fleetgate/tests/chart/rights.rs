@@ -28,7 +28,7 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
     hub.make_namespaces();
     hub.server.kubectl(&["create", "namespace", "acme"]).unwrap();
     hub.apply(&helm.render(EVERYTHING).unwrap(), &["--force-conflicts"]).unwrap();
-    let table = table();
+    let [table, with_agents] = tables();
     for role in ["controller", "dns", "gateway"] {
         for (namespace, kind) in NAMESPACES {
             let granted = granted(&hub, &format!("fleetgate-{role}"), namespace);
@@ -37,6 +37,16 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
     }
 
     data_planes_can_neither_read_kubeconfigs_nor_write(&hub);
+
+    let agents = format!("{EVERYTHING}agents: {{enabled: true}}\n");
+    hub.apply(&helm.render(&agents).unwrap(), &["--force-conflicts"]).unwrap();
+    let both = [&table[..], &with_agents].concat();
+    for role in ["controller", "dns", "gateway"] {
+        for (namespace, kind) in NAMESPACES {
+            let granted = granted(&hub, &format!("fleetgate-{role}"), namespace);
+            assert_eq!(granted, documented(&both, role, kind), "{role} in {namespace}, with agents");
+        }
+    }
 
     hub.clear();
     let all_in_one = ALL_IN_ONE.to_owned() + "sources: [zone-files]\ndataKey: {existingSecret: my-data-key}\n";
@@ -64,6 +74,11 @@ fn data_planes_can_neither_read_kubeconfigs_nor_write(hub: &Hub) {
         ("controller", "get", "secrets", "fleetgate-kubeconfigs", "yes"),
         ("controller", "list", "secrets", "", "no"),
         ("controller", "create", "secrets", NAMESPACE, "no"),
+        ("controller", "patch", "secrets/fleetgate-admission", NAMESPACE, "yes"),
+        ("controller", "patch", "secrets/another", NAMESPACE, "no"),
+        ("controller", "patch", "validatingwebhookconfigurations/fleetgate", "", "yes"),
+        ("controller", "create", "validatingwebhookconfigurations/another", "", "no"),
+        ("gateway", "patch", "secrets/fleetgate-admission", NAMESPACE, "no"),
         ("controller", "patch", "clusters.fleetgate.dev/status", "", "yes"),
         ("controller", "delete", "clusters.fleetgate.dev", "", "no"),
         ("controller", "create", "dnsendpoints.externaldns.k8s.io", "fleetgate-publish", "yes"),
@@ -123,16 +138,17 @@ fn granted(hub: &Hub, account: &str, namespace: &str) -> Rights {
     rights
 }
 
-/// The rows of the table: who, where, what, may.
-fn table() -> Vec<[String; 4]> {
+/// The rows of the tables: who, where, what, may. The second is what `agents.enabled` adds.
+fn tables() -> [Vec<[String; 4]>; 2] {
     let text = install_page();
-    let rows = text.split("| who | where | what | may |\n").nth(1).unwrap().lines().skip(1);
-    let rows = rows.take_while(|line| line.starts_with('|'));
     let cells = |line: &str| -> [String; 4] {
         let cells: Vec<String> = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
         cells.try_into().unwrap()
     };
-    rows.map(cells).collect()
+    let tables = text.split("| who | where | what | may |\n").skip(1);
+    let tables =
+        tables.map(|table| table.lines().skip(1).take_while(|line| line.starts_with('|')).map(cells).collect());
+    tables.collect::<Vec<_>>().try_into().unwrap()
 }
 
 fn documented(table: &[[String; 4]], role: &str, kind: &str) -> Rights {

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testbed::Process;
 
-use crate::helm::{DEFAULT, Helm, NAMESPACE, SETS};
+use crate::helm::{AGENTS, DEFAULT, Helm, NAMESPACE, SETS};
 use crate::hub::{Hub, WORKLOADS, arguments};
 
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The flags that have a process listen.
+const ADDRESSES: [&str; 7] = ["--dns", "--apiserver", "--sni", "--agents", "--metrics", "--admin", "--admission"];
 
 /// A fleet that makes every role do all that it can: names, a proof, and records to hand out.
 const FLEET: &str = "\
@@ -84,6 +87,10 @@ fn each_role_runs_with_the_rights_of_its_account() {
         let lease = ["get", "lease", "fleetgate-controller", "--namespace", NAMESPACE];
         hub.server.kubectl(&lease).is_ok()
     });
+    until("the webhook", || {
+        let webhook = ["get", "validatingwebhookconfiguration", "fleetgate"];
+        hub.json(&webhook)["webhooks"][0]["clientConfig"]["service"]["name"] == "fleetgate-admission"
+    });
     // ... and what the data planes need they may read.
     let dns = roles.iter().find(|role| role.name == "fleetgate-dns").unwrap();
     let ready: Value = serde_json::from_str(&dns.ready).unwrap();
@@ -103,6 +110,48 @@ fn each_role_runs_with_the_rights_of_its_account() {
     }
 }
 
+/// The authority and the credentials, by way of what `kubectl exec` would run.
+#[test]
+fn agents_get_credentials_with_the_rights_of_the_controller() {
+    let (Some(helm), Some(hub)) = (Helm::find(), Hub::start()) else { return };
+    hub.make_namespaces();
+    hub.apply(&helm.render(AGENTS).unwrap(), &["--force-conflicts"]).unwrap();
+    hub.server.kubectl(&["wait", "--for=condition=Established", "customresourcedefinitions", "--all"]).unwrap();
+    hub.apply(FLEET, &[]).unwrap();
+    let workloads = hub.items(WORKLOADS);
+    let controller = workloads.iter().find(|at| at["metadata"]["name"] == "fleetgate-controller").unwrap();
+    let mut controller = Role::start(&hub, controller);
+    let ready: Value =
+        serde_json::from_str(&controller.process.wait_for_line("\"message\":\"ready\"", PATIENCE).unwrap()).unwrap();
+    let credential = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_fleetgate"));
+        program.arg("credential").args(arguments).args(["--admin", ready["admin"].as_str().unwrap()]);
+        let output = program.arg("--admin-credential").arg(admin_credential(&hub)).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+
+    // The controller has to have heard of the cluster, and to have made the authority.
+    let mut issued = None;
+    until("a credential", || {
+        issued = credential(&["issue", "c1"]);
+        issued.is_some()
+    });
+    let issued: Value = serde_json::from_str(&issued.unwrap()).unwrap();
+    assert_eq!(issued["serverName"], "agents.fleet.example");
+    let kept = |kind: &str| {
+        let only = format!("--field-selector=type=fleetgate.dev/{kind}");
+        hub.json(&["get", "secrets", "--namespace", NAMESPACE, &only])["items"].as_array().unwrap().clone()
+    };
+    assert_eq!(kept("agents-authority")[0]["metadata"]["name"], "fleetgate-agents-authority");
+    let name = kept("agent-credential")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    credential(&["revoke", name.strip_prefix("fleetgate-agent-").unwrap()]).unwrap();
+    assert!(kept("agent-credential").is_empty());
+
+    controller.process.check_running().unwrap();
+    let log = controller.process.log();
+    assert_eq!(log.lines().find(|line| line.to_lowercase().contains("forbidden")), None);
+}
+
 struct Role {
     name: String,
     process: Process,
@@ -118,15 +167,21 @@ impl Role {
         for argument in arguments(&pod["containers"][0]) {
             match argument.split_once('=') {
                 Some(("--data" | "--data-key", _)) => {}
-                Some((flag @ ("--dns" | "--apiserver" | "--sni" | "--metrics" | "--admin"), _)) => {
-                    command.arg(format!("{flag}=127.0.0.1:0"));
-                }
+                Some((flag, _)) if ADDRESSES.contains(&flag) => _ = command.arg(format!("{flag}=127.0.0.1:0")),
+                Some((flag @ "--admin-credential", _)) => _ = command.arg(flag).arg(admin_credential(hub)),
                 _ => _ = command.arg(argument),
             }
         }
         command.arg("--kubeconfig").arg(kubeconfig(hub, account)).args(["--log-format", "json"]);
         Self { name: account.to_owned(), process: Process::start(&command).unwrap(), ready: String::new() }
     }
+}
+
+/// What the Secret would hold.
+fn admin_credential(hub: &Hub) -> PathBuf {
+    let path = hub.server.work_dir().join("admin-credential");
+    std::fs::write(&path, "as-long-as-nobody-guesses-0123456789").unwrap();
+    path
 }
 
 fn kubeconfig(hub: &Hub, account: &str) -> PathBuf {

@@ -1,9 +1,9 @@
 //! The agents' door on a hub: several processes have it, and Secrets and objects of the hub are all that they share.
 
 #[path = "../agents/client.rs"]
-mod client;
+pub(crate) mod client;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
@@ -12,8 +12,9 @@ use testbed::ApiServer;
 use crate::fixture::{Server, ZONE, eventually, fleetgate, given_cluster, hub};
 use client::Bootstrap;
 
-fn controller(hub: &ApiServer, admin: &Path) -> Server {
-    let arguments = ["controller", "--agents", "127.0.0.1:0", "--admin-credential", admin.to_str().unwrap()];
+/// With the agents' door at an address.
+pub(crate) fn controller(hub: &ApiServer, admin: &Path, agents: &str) -> Server {
+    let arguments = ["controller", "--agents", agents, "--admin-credential", admin.to_str().unwrap()];
     Server::start_informed(hub.kubeconfig_path(), &arguments)
 }
 
@@ -23,8 +24,15 @@ fn credential(server: &Server, admin: &Path, arguments: &[&str]) -> Output {
     command.arg("--admin-credential").arg(admin).output().unwrap()
 }
 
+/// A file of it.
+pub(crate) fn admin_credential(folder: &Path) -> PathBuf {
+    let path = folder.join("admin");
+    std::fs::write(&path, "a-secret-of-at-least-32-characters").unwrap();
+    path
+}
+
 /// As soon as the process has its authority and knows the cluster.
-fn issue(server: &Server, admin: &Path, cluster: &str) -> Bootstrap {
+pub(crate) fn issue(server: &Server, admin: &Path, cluster: &str) -> Bootstrap {
     let issued = eventually("a credential is issued", || {
         let output = credential(server, admin, &["issue", cluster]);
         output.status.success().then_some(output.stdout)
@@ -32,12 +40,13 @@ fn issue(server: &Server, admin: &Path, cluster: &str) -> Bootstrap {
     Bootstrap::read(&issued, server.address("agents"))
 }
 
-fn claim(key: &str, name: &str) -> Value {
+pub(crate) fn claim(key: &str, name: &str) -> Value {
     let endpoint = json!({ "dnsName": name, "recordType": "A", "targets": ["198.51.100.1"] });
     json!({ "set": [{ "key": key, "endpoints": [endpoint] }] })
 }
 
-fn objects(hub: &ApiServer) -> Vec<Value> {
+/// What tenants claim.
+pub(crate) fn objects(hub: &ApiServer) -> Vec<Value> {
     let list = hub.kubectl(&["get", "dnsendpoints.externaldns.k8s.io", "-n", "acme", "-o", "json"]).unwrap();
     let mut list: Value = serde_json::from_str(&list).unwrap();
     list["items"].as_array_mut().map(std::mem::take).unwrap()
@@ -50,12 +59,11 @@ fn processes_share_the_authority_and_what_agents_say() {
     hub.kubectl_apply(ZONE).unwrap();
     hub.kubectl_apply(&given_cluster("c1", 1)).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let admin = folder.path().join("admin");
-    std::fs::write(&admin, "a-secret-of-at-least-32-characters").unwrap();
+    let admin = admin_credential(folder.path());
 
     // At once, so that both make an authority.
     let [one, two] = std::thread::scope(|scope| {
-        [(); 2].map(|()| scope.spawn(|| controller(&hub, &admin))).map(|thread| thread.join().unwrap())
+        [(); 2].map(|()| scope.spawn(|| controller(&hub, &admin, "127.0.0.1:0"))).map(|thread| thread.join().unwrap())
     });
     let issued = issue(&one, &admin, "c1");
     let elsewhere = Bootstrap { door: two.address("agents"), ..issued.clone() };

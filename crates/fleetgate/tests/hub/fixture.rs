@@ -91,6 +91,16 @@ pub(crate) fn prepare(hub: &ApiServer) {
     hub.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
 }
 
+/// A tenant's cluster that knows ExternalDNS' resources and verdicts, with a namespace `shop`, and the rights of agents there.
+pub(crate) fn prepare_tenant(tenant: &ApiServer) {
+    tenant.kubectl(&["create", "namespace", "shop"]).unwrap();
+    tenant.kubectl_apply(&manifest::crds::to_yaml()).unwrap();
+    tenant.kubectl_apply(include_str!("../dnsendpoint-crd.yaml")).unwrap();
+    tenant.kubectl_apply(include_str!("../../../../deploy/agent/sync.yaml")).unwrap();
+    tenant.kubectl_apply(include_str!("../../../../deploy/agent/external-dns.yaml")).unwrap();
+    tenant.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).unwrap();
+}
+
 /// A node, ready or not, with one address that the world can reach.
 pub(crate) fn set_node(cluster: &ApiServer, name: &str, address: &str, ready: bool) {
     let node = format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");

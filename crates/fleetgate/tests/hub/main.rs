@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
 mod addresses;
+mod admission;
 mod agents;
 mod bad_input;
 mod brake;
@@ -13,3 +14,4 @@ mod nodes;
 mod outage;
 mod recovery;
 mod roles;
+mod sync;

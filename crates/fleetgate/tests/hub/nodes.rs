@@ -63,6 +63,7 @@ fn the_wildcard_follows_the_ready_nodes_of_every_cluster() {
     // A family has no line before something was counted; a watch has ended, and statuses were written.
     let page = include_str!("../../../../docs/metrics.md");
     let (_, of_controllers) = page.split_once("A controller on a hub").unwrap();
+    let (of_controllers, _) = of_controllers.split_once("With `--admission`").unwrap();
     let metrics = server.get("/metrics");
     for metric in of_controllers.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()) {
         assert!(metrics.contains(&format!("# TYPE {metric} ")), "{metric} in {metrics}");

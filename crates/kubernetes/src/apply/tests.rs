@@ -30,8 +30,9 @@ spec:
   controlPlane: {kubeApiserver: {addresses: ['10.0.0.7:6443']}}
   nodes: [{name: n1, addresses: [192.0.2.11]}]
 ";
-const DNS_ENDPOINT: &str =
-    "{apiVersion: externaldns.k8s.io/v1alpha1, kind: DNSEndpoint, metadata: {name: web, namespace: acme}, spec: {}}";
+const DNS_ENDPOINT: &str = "
+    {apiVersion: externaldns.k8s.io/v1alpha1, kind: DNSEndpoint, metadata: {name: web, namespace: acme},
+    spec: {endpoints: [{dnsName: a.test, recordType: A, targets: [192.0.2.1]}]}}";
 const INGRESS: &str = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: acme}}";
 
 /// A plan and a hub.
@@ -363,7 +364,7 @@ fn objects_of_one_name_share_a_verdict() {
     assert_eq!(both.all(), [""; 0]);
 
     for (kind, left) in [(Kind::DnsEndpoint, "judge acme/web"), (Kind::Ingress, "drop acme/web (verdict)")] {
-        both.plan_facts([FactChange::Other(acme(kind), false)]);
+        both.plan_facts([FactChange::gone(&acme(kind))]);
         both.hub.gone(&acme(kind));
         assert_eq!(both.wanted(&acme(kind)).iter().map(in_words).collect::<Vec<_>>(), [left]);
         both.write_all();

@@ -136,7 +136,7 @@ fn handed_out(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Handed {
     if object.kind == Kind::DnsEndpoint {
         let parts = plan.status(object).map(|status| &status.detail);
         let wanted = match parts {
-            Some(Detail::Records { parts }) => publish::of_claims(object, parts),
+            Some(Detail::Records { parts, .. }) => publish::of_claims(object, parts),
             _ => None,
         };
         return wanted.map_or(Handed::Nothing, Handed::Wanted);

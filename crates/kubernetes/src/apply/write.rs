@@ -22,7 +22,7 @@ const LEAST: Duration = Duration::from_millis(500);
 
 /// How a write fails, as a fixed word, and what that means.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     #[error("our term is over or about to be")]
     NotLeading,
     #[error("the hub did not answer in time")]
@@ -100,17 +100,12 @@ impl Write {
 
     /// Sends it; returns the object as the hub has it afterwards.
     pub(super) async fn send(&self, client: &Client, term: &Term) -> Result<Value, Failure> {
-        if !term.holds_for(LEAST) {
-            return Err(Failure::NotLeading);
-        }
-        let within = term.remaining().min(WITHIN);
-        let request = self.request(within).map_err(|error| Failure::Hub(Error::BuildRequest(error)))?;
-        timeout(within, client.request(request)).await.map_err(|_| Failure::Late)?.map_err(Failure::of)
+        send_within(client, term, || self.request()).await
     }
 
-    fn request(&self, within: Duration) -> Result<http::Request<Vec<u8>>, RequestError> {
+    fn request(&self) -> Result<http::Request<Vec<u8>>, RequestError> {
         let apply = PatchParams::apply(MANAGER).force();
-        let mut request = match self {
+        match self {
             Self::Status { object, version, status, .. } => {
                 let namespace = object.namespace.as_ref().map(ObjectName::as_str);
                 let mut body = json!({
@@ -144,14 +139,31 @@ impl Write {
                 let only = Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
                 addresses_path().delete(name.as_str(), &DeleteParams::default().preconditions(only))
             }
-        }?;
-        // The hub gives up at the same moment as we do: nothing of ours is done after our term.
-        let separator = if request.uri().query().is_some_and(|query| !query.is_empty()) { "&" } else { "?" };
-        let text = request.uri().to_string();
-        let uri = format!("{}{separator}timeout={}ms", text.trim_end_matches('?'), within.as_millis());
-        *request.uri_mut() = uri.parse::<Uri>().expect("a URI stays one with a parameter more");
-        Ok(request)
+        }
     }
+}
+
+/// Sends a request that writes, if our term lasts; returns the object as the hub has it afterwards.
+pub(crate) async fn send_within(
+    client: &Client,
+    term: &Term,
+    request: impl FnOnce() -> Result<http::Request<Vec<u8>>, RequestError>,
+) -> Result<Value, Failure> {
+    if !term.holds_for(LEAST) {
+        return Err(Failure::NotLeading);
+    }
+    let within = term.remaining().min(WITHIN);
+    let mut request = request().map_err(|error| Failure::Hub(Error::BuildRequest(error)))?;
+    end_within(&mut request, within);
+    timeout(within, client.request(request)).await.map_err(|_| Failure::Late)?.map_err(Failure::of)
+}
+
+/// The hub gives up at the same moment as we do: nothing of ours is done after our term.
+fn end_within(request: &mut http::Request<Vec<u8>>, within: Duration) {
+    let separator = if request.uri().query().is_some_and(|query| !query.is_empty()) { "&" } else { "?" };
+    let text = request.uri().to_string();
+    let uri = format!("{}{separator}timeout={}ms", text.trim_end_matches('?'), within.as_millis());
+    *request.uri_mut() = uri.parse::<Uri>().expect("a URI stays one with a parameter more");
 }
 
 fn path(api_version: &str, namespace: Option<&str>, plural: &str) -> Request {
@@ -208,7 +220,7 @@ mod tests {
                 Some("/preconditions/resourceVersion"),
             ),
         ] {
-            let request = write.request(Duration::from_secs(1)).unwrap();
+            let request = write.request().unwrap();
             assert_eq!((request.method().as_str(), request.uri().path()), (method, path));
             let body: Value = serde_json::from_slice(request.body()).unwrap();
             assert!(expected.is_none_or(|pointer| body.pointer(pointer) == Some(&json!("7"))), "{body}");
@@ -224,7 +236,8 @@ mod tests {
             (publish, "PATCH", "?&fieldManager=fleetgate&force=true&timeout=1500ms"),
             (withdraw, "DELETE", "?timeout=1500ms"),
         ] {
-            let request = write.request(Duration::from_millis(1500)).unwrap();
+            let mut request = write.request().unwrap();
+            end_within(&mut request, Duration::from_millis(1500));
             let path = "/apis/externaldns.k8s.io/v1alpha1/namespaces/fleetgate-publish/dnsendpoints/c1";
             let query = request.uri().query().unwrap().trim_start_matches('&');
             assert_eq!(request.method(), method);

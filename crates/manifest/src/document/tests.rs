@@ -132,14 +132,18 @@ fn an_exported_object_is_taken() {
 #[test]
 fn kinds_of_others_are_taken() {
     for text in [
-        "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {name: a, namespace: acme}\nspec: {endpoints: [{dnsName: a.b, recordTTL: 5, targets: [1.2.3.4]}]}",
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: acme}\nspec: {ingressClassName: fleetgate}",
         "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: fleetgate.dev/ingress}",
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: acme}\nstringData: {a: b}",
     ] {
         let manifest = read_one(text).expect(text);
-        assert_eq!(manifest.value, Value::Other);
+        let is_records = manifest.object.kind == Kind::DnsEndpoint;
+        assert_eq!(matches!(manifest.value, Value::Records(_)), is_records, "{text}");
+        assert_eq!(manifest.value == Value::Other, !is_records, "{text}");
     }
+    let endpoint = "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {name: a, namespace: acme}\nspec: {endpoints: [{dnsName: a.b, recordTTL: 5, targets: [1.2.3.4]}]}";
+    let Value::Records(claims) = read_one(endpoint).expect(endpoint).value else { panic!("{endpoint}") };
+    assert_eq!(claims.endpoints.len(), 1);
 }
 
 #[test]

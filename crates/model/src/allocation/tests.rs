@@ -186,7 +186,7 @@ fn what_was_given_stays_whatever_becomes_of_quota_rights_and_pool() {
     desk.claim("c", 4, "any").write();
     desk.expect(&[("a", "192.0.2.1"), ("b", "192.0.2.2"), ("c", "Quota(1)")]);
     desk.pool("public", 1, &[]).write();
-    desk.expect(&[("a", "192.0.2.1"), ("b", "192.0.2.2"), ("c", "Quota(1)")]);
+    desk.expect(&[("a", "192.0.2.1"), ("b", "192.0.2.2"), ("c", "UnknownPool")]);
     desk.pool("public", 1, &["192.0.2.0/29"]).write();
     desk.quota = None;
     desk.book.ask_namespace(&"acme".parse().unwrap());

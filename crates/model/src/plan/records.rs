@@ -676,7 +676,7 @@ impl ObjectState {
             .collect();
         let published = parts.iter().filter(|part| part.outcome.is_ok()).count();
         let (all, message) = (published == parts.len(), format!("{published} of {} published", parts.len()));
-        let detail = Detail::Records { parts };
+        let detail = Detail::Records { digest: self.claims.digest, parts };
         let status = if let (None, Some(namespace)) = (&self.tenant, object.namespace.clone()) {
             Status { detail, ..Status::refused(&Refusal::NoTenant { namespace }) }
         } else {
@@ -702,7 +702,10 @@ impl Usage {
 fn with_held(fact: Option<&Fact<RecordClaims>>, held: &HeldClaims) -> Fact<RecordClaims> {
     let HeldClaims { since, cluster, endpoints, .. } = held;
     let Some(fact) = fact else {
-        return Fact::new(since.clone(), RecordClaims { cluster: cluster.clone(), endpoints: endpoints.clone() });
+        return Fact::new(
+            since.clone(),
+            RecordClaims { cluster: cluster.clone(), endpoints: endpoints.clone(), ..RecordClaims::default() },
+        );
     };
     let endpoints = fact.value.endpoints.iter().chain(endpoints).cloned().collect();
     Fact { value: RecordClaims { endpoints, ..fact.value.clone() }, ..fact.clone() }

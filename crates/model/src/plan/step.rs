@@ -221,6 +221,7 @@ impl Step {
                 continue;
             }
             changed = true;
+            count_records(next, before.map(AsRef::as_ref), held.as_ref());
             names.replace(
                 before.map(|before| (&before.apex, before.answered())),
                 held.as_ref().map(|held| (&held.apex, held.answered())),
@@ -374,5 +375,17 @@ impl NameSteps<'_> {
     fn in_order(mut self) -> Vec<NameChange> {
         self.gone.append(&mut self.set);
         self.gone
+    }
+}
+
+/// Keeps how many records each tenant has.
+fn count_records(next: &mut Snapshot, before: Option<&TenantName>, held: Option<&TenantName>) {
+    let count = |name: &TenantName| name.records.records.iter().map(|set| set.data.count()).sum::<usize>();
+    for (name, more) in before.map(|name| (name, false)).into_iter().chain(held.map(|name| (name, true))) {
+        let has = next.published.get(&name.tenant).copied().unwrap_or_default();
+        match if more { has + count(name) } else { has.saturating_sub(count(name)) } {
+            0 => _ = next.published.remove_mut(&name.tenant),
+            has => next.published.insert_mut(name.tenant.clone(), has),
+        }
     }
 }

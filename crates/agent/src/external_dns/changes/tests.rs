@@ -25,6 +25,7 @@ fn list(keys: &BTreeMap<String, Vec<EndpointSpec>>) -> ClaimList {
     let judged = |(key, endpoints): (&String, &Vec<EndpointSpec>)| JudgedClaims {
         key: key.clone(),
         endpoints: endpoints.clone(),
+        digest: String::new(),
         verdicts: Vec::new(),
     };
     ClaimList { claims: keys.iter().map(judged).collect() }
@@ -73,6 +74,7 @@ fn what_is_there_is_judged_by_its_verdict_and_the_rest_is_asked_about() {
     let claims = JudgedClaims {
         key: key(&web),
         endpoints: vec![web.clone(), api.clone()],
+        digest: String::new(),
         verdicts: vec![PartVerdict { published: true, ..PartVerdict::default() }, refused.clone()],
     };
     let kept = Kept::of(ClaimList { claims: vec![claims.clone()] });

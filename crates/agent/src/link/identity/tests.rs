@@ -22,7 +22,7 @@ impl Authority {
     fn sign(&self, key: &str, expires: u64) -> Certificate {
         let key = KeyPair::from_pem(key).unwrap();
         let certificate = CertificateParams::default().signed_by(&key, &self.issuer).unwrap();
-        Certificate { certificate: certificate.pem(), ca: self.pem.clone(), expires }
+        Certificate { certificate: certificate.pem(), ca: self.pem.clone(), valid_from: 0, expires }
     }
 }
 
@@ -66,6 +66,11 @@ fn a_certificate_is_renewed_when_two_thirds_of_its_time_are_over() {
     for (now, wait) in [(1000, Some(2000)), (2999, Some(1)), (3000, None), (5000, None), (10, None)] {
         assert_eq!(identity.until_renewal(now), wait.map(Duration::from_secs), "{now}");
     }
+    // By the hub's clock it is later than by ours: what counts is how long it lasts.
+    let certificate = Certificate { valid_from: 3400, ..authority.sign(&key, 4000) };
+    let identity = store.identity(&key, &certificate, 1000).unwrap();
+    assert_eq!(identity.until_renewal(1000), Some(Duration::from_secs(400)));
+    assert_eq!(identity.until_renewal(1400), None);
 }
 
 #[test]

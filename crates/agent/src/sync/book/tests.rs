@@ -26,13 +26,23 @@ fn listed(sources: Vec<Source>) -> News {
 /// What a hub has that got the claims of these.
 fn hub(sources: &[Source]) -> ClaimList {
     let claims = sources.iter().flat_map(|source| keys::claims(&source.place, source.endpoints.as_ref().unwrap()));
-    let judged = |claims: Claims| JudgedClaims { key: claims.key, endpoints: claims.endpoints, verdicts: Vec::new() };
+    let judged = |claims: Claims| judged(&claims.key, &claims.endpoints);
     ClaimList { claims: claims.map(judged).collect() }
 }
 
+/// A hub whose digests are the name of the first target.
+fn judged(key: &str, endpoints: &[EndpointSpec]) -> JudgedClaims {
+    let digest = endpoints.first().and_then(|endpoint| endpoint.targets.first()).cloned().unwrap_or_default();
+    JudgedClaims { key: key.into(), endpoints: endpoints.to_vec(), digest, verdicts: Vec::new() }
+}
+
+/// Of a source whose target is the first.
 fn verdicts(revision: u64, of: &[(&str, &[PartVerdict])]) -> VerdictList {
-    let verdict =
-        |(key, verdicts): &(&str, &[PartVerdict])| ClaimVerdict { key: (*key).into(), verdicts: verdicts.to_vec() };
+    let verdict = |(key, verdicts): &(&str, &[PartVerdict])| ClaimVerdict {
+        key: (*key).into(),
+        digest: "192.0.2.1".into(),
+        verdicts: verdicts.to_vec(),
+    };
     VerdictList { revision, verdicts: of.iter().map(verdict).collect() }
 }
 
@@ -108,7 +118,7 @@ fn nothing_is_deleted_for_a_list_that_failed_or_is_suddenly_empty() {
 fn other_namespaces_and_other_agents_are_left_alone() {
     let now = Instant::now();
     let mut there = hub(&[source("shop", "web", 1), source("other", "web", 1)]);
-    there.claims.push(JudgedClaims { key: "external-dns/3f".into(), endpoints: vec![], verdicts: vec![] });
+    there.claims.push(judged("external-dns/3f", &[]));
     let mut book = Book::new(&[Some("shop".into()), Some("bank".into())]);
     book.load(there);
     book.hear(listed(vec![source("shop", "new", 1)]), now);
@@ -160,6 +170,31 @@ fn a_verdict_is_said_once_and_only_of_what_was_judged() {
     assert_eq!(book.sayings(9).len(), 1);
 
     assert!(!book.judged(verdicts(6, &[])), "the hub has lost it");
+}
+
+/// The hub may answer for what it had a moment ago, with as many endpoints.
+#[test]
+fn a_verdict_of_other_content_says_nothing() {
+    let now = Instant::now();
+    let mut book = Book::new(&[None]);
+    book.hear(listed(vec![source("shop", "web", 2)]), now);
+    book.hear(News::Verdicts(0, Followed::Listed(vec![])), now);
+    book.load(hub(&[source("shop", "web", 2)]));
+    let earlier = verdicts(1, &[("sync/shop/web", &[published()])]);
+    assert!(!book.judged(earlier.clone()), "the hub is read again");
+    assert_eq!((book.sayings(9), book.counts()), (vec![], (1, 0, 0)));
+    let mut present = earlier;
+    "192.0.2.2".clone_into(&mut present.verdicts[0].digest);
+    assert!(book.judged(present));
+    assert_eq!(book.sayings(9).len(), 1);
+    // A hub that knows no digests yet.
+    let mut old = hub(&[source("shop", "web", 2)]);
+    old.claims[0].digest.clear();
+    book.load(old);
+    let mut verdict = verdicts(2, &[("sync/shop/web", &[refused()])]);
+    verdict.verdicts[0].digest.clear();
+    assert!(book.judged(verdict));
+    assert_eq!(book.counts(), (1, 0, 1));
 }
 
 #[test]
@@ -233,9 +268,7 @@ proptest! {
         let mut there: BTreeMap<String, Vec<EndpointSpec>> = BTreeMap::new();
         let list = |cluster: &BTreeMap<Place, Source>| listed(cluster.values().cloned().collect());
         let claims = |there: &BTreeMap<String, Vec<EndpointSpec>>| ClaimList {
-            claims: there.iter().map(|(key, endpoints)| JudgedClaims {
-                key: key.clone(), endpoints: endpoints.clone(), verdicts: Vec::new(),
-            }).collect(),
+            claims: there.iter().map(|(key, endpoints)| judged(key, endpoints)).collect(),
         };
         let send = |book: &mut Book, there: &mut BTreeMap<String, Vec<EndpointSpec>>| {
             if !book.knows_hub() {

@@ -27,7 +27,7 @@ use crate::address::{AddressClaim, AddressPool, ClaimId, Reverse};
 use crate::fact::{Number, Since};
 use crate::name::DnsName;
 use crate::network::Location;
-use crate::policy::RecordClaim;
+use crate::policy::{Applicant, RecordClaim, Refused};
 use crate::pool::Family;
 use crate::record::{Exchange, RecordData, Server, Strings};
 use crate::resource::{
@@ -109,7 +109,7 @@ impl Fleet {
     pub(super) fn parts(&self, object: &str) -> Vec<String> {
         let status = self.planned.snapshot.status(&records_object(object));
         let status = status.unwrap_or_else(|| panic!("{object} has no status"));
-        let Detail::Records { parts } = &status.detail else { panic!("{object} has {:?}", status.detail) };
+        let Detail::Records { parts, .. } = &status.detail else { panic!("{object} has {:?}", status.detail) };
         let told = |part: &PartStatus| match &part.outcome {
             Ok(_) => "published".to_owned(),
             Err(refused) => format!("{} {}", refused.refusal.code(), refused.field),
@@ -120,8 +120,14 @@ impl Fleet {
     /// Why the first endpoint is refused.
     pub(super) fn reason(&self, object: &str) -> String {
         let status = self.planned.snapshot.status(&records_object(object)).unwrap();
-        let Detail::Records { parts } = &status.detail else { panic!("{object} has {:?}", status.detail) };
+        let Detail::Records { parts, .. } = &status.detail else { panic!("{object} has {:?}", status.detail) };
         parts[0].outcome.as_ref().unwrap_err().refusal.to_string()
+    }
+
+    /// What would become of a tenant's endpoints.
+    pub(super) fn judge(&self, tenant: &str, words: &[String]) -> Vec<Result<(), Refused>> {
+        let claims: Vec<_> = words.iter().map(|word| endpoint(word).claim).collect();
+        self.planned.snapshot.judge(&Applicant { tenant: parse(tenant), cluster: None }, &claims)
     }
 
     /// What stands at a name that a tenant claimed.
@@ -354,6 +360,7 @@ fn claims(settings: &Settings<'_>) -> RecordClaims {
     RecordClaims {
         cluster: settings.get("cluster").map(parse),
         endpoints: endpoints.map(|word| endpoint(word)).collect(),
+        ..RecordClaims::default()
     }
 }
 

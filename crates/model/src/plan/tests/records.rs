@@ -309,6 +309,41 @@ fn a_quota_goes_to_the_most_senior() {
     assert_eq!(fleet.parts("acme/b"), ["published", "published"]);
 }
 
+/// What an agent is told beforehand is what becomes of it.
+#[test]
+fn a_judgement_knows_the_quota() {
+    let mut fleet = Fleet::new();
+    fleet.plan(1000, TENANTS);
+    fleet.plan(
+        1001,
+        "
+        tenant acme records=3
+        records acme/a a.c1.fleet.example/A/192.0.2.11+192.0.2.12
+    ",
+    );
+    let (one, two) = ("192.0.2.11", "192.0.2.11+192.0.2.12");
+    for (wished, expected) in [
+        (vec![("b", one)], vec![true]),
+        (vec![("b", two)], vec![false]),
+        (vec![("b", one), ("c", one)], vec![true, false]),
+        (vec![("b", two), ("c", one)], vec![false, true]),
+        // What is there is replaced, and counts once.
+        (vec![("a", two), ("b", one)], vec![true, true]),
+        (vec![("a", one), ("b", two)], vec![true, false]),
+    ] {
+        let words = wished.iter().map(|(name, targets)| format!("{name}.c1.fleet.example/A/{targets}"));
+        let judged = fleet.judge("acme", &words.collect::<Vec<_>>());
+        let codes: Vec<bool> = judged.iter().map(Result::is_ok).collect();
+        assert_eq!(codes, expected, "{wished:?}");
+        assert!(
+            judged.iter().filter_map(|judged| judged.as_ref().err()).all(|no| no.refusal.code() == "QuotaExceeded"),
+            "{wished:?}"
+        );
+    }
+    fleet.plan(1002, "gone records acme/a");
+    assert_eq!(fleet.judge("acme", &[format!("b.c1.fleet.example/A/{two}")]), [Ok(())], "there is room again");
+}
+
 #[test]
 fn claims_follow_what_they_stand_upon() {
     let mut fleet = Fleet::new();

@@ -1,0 +1,210 @@
+//! The listener of `--admission`: HTTPS for the API server, and nobody else.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::server::ResolvesServerCert;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::certificate::provider;
+use super::review::Request;
+use super::{Admission, PATH};
+
+/// The API server takes requests of 3 MiB, and etcd objects of 1.5 MiB, of which a review has two.
+const MAX_BODY: usize = 4 * 1024 * 1024;
+/// Bodies that are held at once, in KiB: a controller has a GiB to live in.
+const MAX_BODIES: usize = 128 * 1024;
+/// Each API server keeps as many as it has writes under way, some hundred at most. Above, the next one waits.
+const MAX_CONNECTIONS: usize = 1024;
+/// For the handshake, and again for a body. The API server waits for 5 s.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Until the head of the next request. The API server closes connections that it has not used for 90 s; were we faster, it
+/// might use one that is just being closed, and a tenant would be told that we are not there.
+const IDLE: Duration = Duration::from_mins(2);
+/// Accepting fails when descriptors are used up, and would fail again at once.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// How long answers that are being sent may take when the process ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Whether the fleet is known.
+pub(super) type Informed = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A bound listener that does not answer yet.
+pub struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("binding --admission on {address}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Listener {
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let open = || {
+            let socket = std::net::TcpListener::bind(address)?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, address })
+        };
+        open().map_err(|source| BindError { address, source })
+    }
+
+    /// The address with the port that was given.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop`, within a tokio runtime.
+    pub(super) async fn serve(self, admission: Admission, informed: Informed, stop: CancellationToken) {
+        let listener = match TcpListener::from_std(self.socket) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "the listener of --admission cannot be used"),
+        };
+        let tls = match tls(Arc::clone(&admission.live) as _) {
+            Ok(tls) => tls,
+            Err(error) => return tracing::error!(%error, "--admission cannot speak TLS"),
+        };
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let door = Door { admission, tls, informed, bodies: Arc::new(Semaphore::new(MAX_BODIES)) };
+        let connections = TaskTracker::new();
+        let accept = async {
+            loop {
+                let place = Arc::clone(&places).acquire_owned().await;
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let answered = door.clone().answer(stream, stop.clone());
+                        connections.spawn(async move {
+                            answered.await;
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "--admission could not accept a connection");
+                        tokio::time::sleep(AFTER_FAILURE).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = stop.cancelled() => {}
+        }
+        drop(listener);
+        connections.close();
+        connections.wait().await;
+    }
+}
+
+fn tls(certificates: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+#[derive(Clone)]
+struct Door {
+    admission: Admission,
+    tls: TlsAcceptor,
+    informed: Informed,
+    bodies: Arc<Semaphore>,
+}
+
+impl Door {
+    /// All requests of one connection. Who goes away, or speaks no TLS or no HTTP, is nothing to speak of.
+    async fn answer(self, stream: TcpStream, stop: CancellationToken) {
+        // An answer is one small write: it must not wait for an acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let handshake = stop.run_until_cancelled(timeout(WITHIN, self.tls.accept(stream)));
+        let Some(Ok(Ok(stream))) = handshake.await else { return };
+        let service = service_fn(|request| async { Ok::<_, Infallible>(self.decide(request).await) });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(IDLE);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = stop.cancelled() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(FAREWELL, connection).await;
+    }
+
+    async fn decide(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
+        let known = self.admission.live.kept().map(|kept| super::path(&kept.token));
+        if known.as_deref() != Some(request.uri().path()) {
+            return refuse(StatusCode::NOT_FOUND, &format!("there is {PATH} and a token here, and nothing else"));
+        }
+        if request.method() != Method::POST {
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "AdmissionReviews are posted");
+        }
+        // Half a fleet is no fleet: without it everybody would be nobody's tenant, and everything would pass.
+        if !(self.informed)() {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "the fleet is not known yet; ask again in a moment");
+        }
+        let announced = request.body().size_hint().upper().and_then(|size| usize::try_from(size).ok());
+        if announced.is_some_and(|size| size > MAX_BODY) {
+            return too_large();
+        }
+        let kibibytes = u32::try_from(announced.unwrap_or(MAX_BODY) / 1024 + 1).unwrap_or(u32::MAX);
+        let read = async {
+            let room = self.bodies.acquire_many(kibibytes).await;
+            let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
+            (room, body)
+        };
+        let Ok((_room, body)) = timeout(WITHIN, read).await else {
+            return refuse(StatusCode::REQUEST_TIMEOUT, "the review did not come in time");
+        };
+        let body = match body {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return too_large(),
+            Err(_) => return refuse(StatusCode::BAD_REQUEST, "the review did not come whole"),
+        };
+        let begun = Instant::now();
+        let answer = match Request::read(&body) {
+            Ok(review) => self.admission.review(&review),
+            Err(reason) => {
+                self.admission.metrics.count("noReview", begun.elapsed());
+                let shown: String = reason.chars().take(300).collect();
+                return refuse(StatusCode::BAD_REQUEST, &format!("this is no AdmissionReview: {shown}"));
+            }
+        };
+        let mut response = Response::new(Full::from(answer.to_string()));
+        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        response
+    }
+}
+
+fn too_large() -> Response<Full<Bytes>> {
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("a review has at most {MAX_BODY} octets"))
+}
+
+/// Whoever asks for something else does not keep its place.
+fn refuse(status: StatusCode, reason: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{reason}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    response
+}
