@@ -1,6 +1,7 @@
 //! What the agents' door keeps in a folder's home: the private authority, the credentials, and what agents claim.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -83,19 +84,57 @@ impl ClaimRow {
     }
 }
 
-/// Claims that changed and that the home has not taken up yet; by object, so that there are never more than objects.
+/// Endpoints that are planned together: others' changes wait for no more than that. As many as an object may have.
+const TOGETHER: usize = 1000;
+
+/// Claims that changed; by object, so that there are never more than objects.
 pub type ChangedClaims = BTreeMap<ObjectRef, Option<ClaimRow>>;
+
+/// Claims that the home has not taken up yet, by namespace: each tenant's come in turn.
+#[derive(Default)]
+struct Waiting {
+    changed: BTreeMap<Option<ObjectName>, ChangedClaims>,
+    /// Whose turn it was last.
+    last: Option<ObjectName>,
+}
+
+impl Waiting {
+    fn take(&mut self) -> ChangedClaims {
+        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
+        while endpoints < TOGETHER {
+            let after = (Bound::Excluded(&self.last), Bound::Unbounded);
+            let next = self.changed.range(after).next().or_else(|| self.changed.first_key_value());
+            let Some(namespace) = next.map(|(namespace, _)| namespace.clone()) else { break };
+            if let Some((object, row)) = self.changed.get_mut(&namespace).and_then(BTreeMap::pop_first) {
+                endpoints += row.as_ref().map_or(1, |row| row.endpoints.len().max(1));
+                taken.insert(object, row);
+            }
+            self.changed.retain(|_, changed| !changed.is_empty());
+            self.last = namespace;
+        }
+        taken
+    }
+}
 
 /// Between the agents' door, which writes, and the home, which is to hear of it.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    changed: Mutex<ChangedClaims>,
+    waiting: Mutex<Waiting>,
     home: Mutex<Option<Sender<Signal>>>,
 }
 
 impl Mailbox {
     fn post(&self, changes: impl IntoIterator<Item = (ObjectRef, Option<ClaimRow>)>) {
-        lock(&self.changed).extend(changes);
+        {
+            let mut waiting = lock(&self.waiting);
+            for (object, row) in changes {
+                waiting.changed.entry(object.namespace.clone()).or_default().insert(object, row);
+            }
+        }
+        self.remind();
+    }
+
+    fn remind(&self) {
         if let Some(home) = &*lock(&self.home) {
             // Nobody is there any more when the process ends; the next one reads the table.
             let _ = home.send(Signal::Claims);
@@ -247,12 +286,18 @@ impl Database {
 
     /// Has this home be told of claims that change from now on.
     pub(crate) fn tell(&self, home: Sender<Signal>) {
-        lock(&self.mailbox.changed).clear();
+        *lock(&self.mailbox.waiting) = Waiting::default();
         *lock(&self.mailbox.home) = Some(home);
     }
 
+    /// Some of those that wait; of the others the home is told again.
     pub(crate) fn take_changed_claims(&self) -> ChangedClaims {
-        std::mem::take(&mut lock(&self.mailbox.changed))
+        let mut waiting = lock(&self.mailbox.waiting);
+        let taken = waiting.take();
+        if !waiting.changed.is_empty() {
+            self.mailbox.remind();
+        }
+        taken
     }
 }
 
@@ -334,6 +379,30 @@ mod tests {
         assert_eq!(generation(database.change_claims(&other, vec![change("c1.aa", None)]).unwrap()), None);
         assert_eq!(database.take_changed_claims(), ChangedClaims::from([(object.clone(), None)]));
         assert_eq!(database.claims(&other).unwrap(), []);
+    }
+
+    /// A tenant that changes everything at once is not the only one.
+    #[test]
+    fn tenants_claims_are_taken_in_turn_and_a_few_at_a_time() {
+        let database = Database::in_memory().unwrap();
+        let (sender, reminders) = std::sync::mpsc::channel();
+        database.tell(sender);
+        let names: Vec<String> = (0..TOGETHER / 2).map(|number| format!("r{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let large: Vec<ClaimChange> = (0..5).map(|number| change(&format!("c1.{number}"), Some(&names))).collect();
+        database.change_claims(&owner("u1"), large).unwrap();
+        let other = Owner { cluster: "c2".parse().unwrap(), namespace: "rival".parse().unwrap(), uid: "u2".into() };
+        database.change_claims(&other, vec![change("c2.a", Some(&["a"])), change("c2.b", None)]).unwrap();
+        let taken = || -> Vec<String> {
+            database.take_changed_claims().keys().map(|object| object.name.as_str().to_owned()).collect()
+        };
+        assert_eq!(taken(), ["c1.0", "c1.1", "c2.a"]);
+        // What changes again while it waits waits once.
+        database.change_claims(&owner("u1"), vec![change("c1.2", None)]).unwrap();
+        assert_eq!(taken(), ["c1.2", "c1.3", "c1.4", "c2.b"]);
+        assert_eq!(taken(), [] as [String; 0]);
+        // By each of the three changes, and where something was left.
+        assert_eq!(reminders.try_iter().count(), 4);
     }
 
     #[test]
