@@ -3,7 +3,7 @@
 # As in `testbed/install`.
 cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
 
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-dns bench-hub
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(cache)/fuzz/lints -- --deny warnings
 	testbed/cargo-deny --manifest-path fuzz/Cargo.toml --config deny.toml check bans sources
 
-bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-dns bench-hub ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -44,6 +44,10 @@ bench-ingress: ## The door by cluster id side by side with HAProxy and Envoy; ne
 bench-neighbours: ## What a tenant at ten times its limit costs its neighbour; needs two cores
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin neighbours
+
+bench-tenants: ## What a tenant that changes its records at full speed costs its neighbour
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin tenants
 
 bench-dns: ## DNS side by side with Knot, NSD, BIND and PowerDNS; needs two cores
 	-testbed/dns-peers knotd --version

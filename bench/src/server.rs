@@ -35,24 +35,40 @@ pub struct Server {
 impl Server {
     /// Returns while it is still starting.
     pub fn start(program: &Path, fleet: &Path, data: &Path) -> anyhow::Result<Self> {
+        Self::start_with(program, fleet, data, &[])
+    }
+
+    /// With more arguments.
+    pub fn start_with(program: &Path, fleet: &Path, data: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let dns = free_address().context("finding a free port")?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--fleet").arg(fleet).arg("--data").arg(data).args(["--dns", &dns.to_string()]);
         for door in ["--apiserver", "--sni", "--admin"] {
             command.args([door, "127.0.0.1:0"]);
         }
-        command.args(["--log-format", "json"]);
+        command.args(["--log-format", "json"]).args(more);
         let started = Instant::now();
         Ok(Self { process: Process::start(&command)?, dns, started })
     }
 
     /// The door by cluster id, once it is open.
     pub fn apiserver_door(&mut self) -> anyhow::Result<SocketAddr> {
+        let [door] = self.doors(["apiserver"])?;
+        Ok(door)
+    }
+
+    /// Where some doors are, once all are open; to be asked once.
+    pub fn doors<const N: usize>(&mut self, names: [&str; N]) -> anyhow::Result<[SocketAddr; N]> {
         let line = self.process.wait_for_line(READY, PATIENCE)?;
         let line: serde_json::Value = serde_json::from_str(&line).context("reading the log line of a server")?;
         let fields = line.get("fields").unwrap_or(&line);
-        let door = fields.get("apiserver").and_then(serde_json::Value::as_str);
-        door.context("the log names no apiserver door")?.parse().context("reading the address of the apiserver door")
+        let mut doors = [self.dns; N];
+        for (door, name) in doors.iter_mut().zip(names) {
+            let found = fields.get(name).and_then(serde_json::Value::as_str);
+            let found = found.with_context(|| format!("the log names no door {name}"))?;
+            *door = found.parse().with_context(|| format!("reading the address of {name}"))?;
+        }
+        Ok(doors)
     }
 
     /// A line of `/proc/PID/status` that counts memory, in megabytes of 10^6 octets.

@@ -84,7 +84,8 @@ pub struct Door {
 #[derive(Default)]
 struct Slot {
     connections: AtomicUsize,
-    /// One request with a body at a time. With how many endpoints each key has, and for which UID, once that was read.
+    /// One request with a body at a time, until the plan has come to it: a cluster with many connections gets no larger share of
+    /// it. With how many endpoints each key has, and for which UID, once that was read.
     writing: tokio::sync::Mutex<Option<Counted>>,
 }
 

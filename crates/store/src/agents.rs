@@ -28,10 +28,6 @@ pub(crate) const CLAIMS: Table = TableDefinition::new("claims");
 const LATEST: &str = "latest";
 pub(crate) const MOMENTS: Table = TableDefinition::new("moments");
 
-/// Endpoints planned at once, and of one cluster before the next has its turn; an object is never split. The others wait for
-/// this many, which are planned within some tens of milliseconds.
-const AT_ONCE: usize = 1000;
-const PER_TURN: usize = 100;
 
 /// One object that an agent claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,8 +85,37 @@ impl ClaimRow {
     }
 }
 
-/// Claims that changed and that the home has not taken up yet; by object, so that there are never more than objects.
+/// Endpoints that are planned together: others' changes wait for no more than that. As many as an object may have.
+const TOGETHER: usize = 1000;
+
+/// Claims that changed; by object, so that there are never more than objects.
 pub type ChangedClaims = BTreeMap<ObjectRef, Option<ClaimRow>>;
+
+/// Claims that the home has not taken up yet, by namespace: each tenant's come in turn.
+#[derive(Default)]
+struct Waiting {
+    changed: BTreeMap<Option<ObjectName>, ChangedClaims>,
+    /// Whose turn it was last.
+    last: Option<ObjectName>,
+}
+
+impl Waiting {
+    fn take(&mut self) -> ChangedClaims {
+        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
+        while endpoints < TOGETHER {
+            let after = (Bound::Excluded(&self.last), Bound::Unbounded);
+            let next = self.changed.range(after).next().or_else(|| self.changed.first_key_value());
+            let Some(namespace) = next.map(|(namespace, _)| namespace.clone()) else { break };
+            if let Some((object, row)) = self.changed.get_mut(&namespace).and_then(BTreeMap::pop_first) {
+                endpoints += row.as_ref().map_or(1, |row| row.endpoints.len().max(1));
+                taken.insert(object, row);
+            }
+            self.changed.retain(|_, changed| !changed.is_empty());
+            self.last = namespace;
+        }
+        taken
+    }
+}
 
 /// Between the agents' door, which writes, and the home, which is to hear of it.
 #[derive(Default)]
@@ -101,76 +126,27 @@ pub(crate) struct Mailbox {
     home: Mutex<Option<Sender<Signal>>>,
 }
 
-/// Each cluster is served in turn, so that none waits for all that another one has changed.
-#[derive(Default)]
-struct Waiting {
-    clusters: BTreeMap<String, ChangedClaims>,
-    /// Whose turn it was last.
-    last: String,
-}
-
 impl Mailbox {
     fn post(&self, changes: impl IntoIterator<Item = (ObjectRef, Option<ClaimRow>)>) {
-        let mut waiting = lock(&self.waiting);
-        for (object, row) in changes {
-            // Anything else than a cluster's name would do as well, as long as all of one cluster have it.
-            let cluster = object.name.as_str().split('.').next().unwrap_or_default().to_owned();
-            waiting.clusters.entry(cluster).or_default().insert(object, row);
+        {
+            let mut waiting = lock(&self.waiting);
+            for (object, row) in changes {
+                waiting.changed.entry(object.namespace.clone()).or_default().insert(object, row);
+            }
         }
-        drop(waiting);
-        self.wake();
+        self.remind();
     }
 
     pub(crate) fn post_release(&self, object: ObjectRef, until: Timestamp) {
         lock(&self.released).insert(object, until);
-        self.wake();
+        self.remind();
     }
 
-    fn wake(&self) {
+    fn remind(&self) {
         if let Some(home) = &*lock(&self.home) {
             // Nobody is there any more when the process ends; the next one reads the table.
             let _ = home.send(Signal::Claims);
         }
-    }
-
-    /// As much as is planned at once; the home is told when more is left.
-    fn take(&self) -> ChangedClaims {
-        let mut waiting = lock(&self.waiting);
-        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
-        while endpoints < AT_ONCE
-            && let Some(changes) = waiting.take_turn()
-        {
-            endpoints +=
-                changes.values().map(|row| row.as_ref().map_or(1, |row| 1 + row.endpoints.len())).sum::<usize>();
-            taken.extend(changes);
-        }
-        let is_more = !waiting.clusters.is_empty();
-        drop(waiting);
-        if is_more {
-            self.wake();
-        }
-        taken
-    }
-}
-
-impl Waiting {
-    /// Some of what the next cluster has changed.
-    fn take_turn(&mut self) -> Option<ChangedClaims> {
-        let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
-        let next = self.clusters.range(after).next().or_else(|| self.clusters.first_key_value());
-        self.last = next?.0.clone();
-        let changes = self.clusters.get_mut(&self.last)?;
-        let (mut taken, mut endpoints) = (ChangedClaims::new(), 0);
-        while endpoints < PER_TURN
-            && let Some((object, row)) = changes.pop_first()
-        {
-            endpoints += row.as_ref().map_or(1, |row| 1 + row.endpoints.len());
-            taken.insert(object, row);
-        }
-        if changes.is_empty() {
-            self.clusters.remove(&self.last);
-        }
-        Some(taken)
     }
 }
 
@@ -327,8 +303,14 @@ impl Database {
         std::mem::take(&mut lock(&self.mailbox.released))
     }
 
+    /// Some of those that wait; of the others the home is told again.
     pub(crate) fn take_changed_claims(&self) -> ChangedClaims {
-        self.mailbox.take()
+        let mut waiting = lock(&self.mailbox.waiting);
+        let taken = waiting.take();
+        if !waiting.changed.is_empty() {
+            self.mailbox.remind();
+        }
+        taken
     }
 }
 
@@ -412,22 +394,28 @@ mod tests {
         assert_eq!(database.claims(&other).unwrap(), []);
     }
 
+    /// A tenant that changes everything at once is not the only one.
     #[test]
-    fn clusters_have_their_turns() {
+    fn tenants_claims_are_taken_in_turn_and_a_few_at_a_time() {
         let database = Database::in_memory().unwrap();
-        let owner = |cluster: &str| Owner { cluster: cluster.parse().unwrap(), ..owner("u") };
-        let many = vec!["x"; 1000];
-        let large = (0..5).map(|number| change(&format!("c1.{number}"), Some(&many))).collect();
-        database.change_claims(&owner("c1"), large).unwrap();
-        for cluster in ["c0", "c2", "c3"] {
-            database.change_claims(&owner(cluster), vec![change(&format!("{cluster}.a"), Some(&["a"]))]).unwrap();
-        }
-        let turns: Vec<Vec<String>> = std::iter::repeat_with(|| database.take_changed_claims())
-            .take_while(|taken| !taken.is_empty())
-            .map(|taken| taken.into_keys().map(|object| object.name.to_string()).collect())
-            .collect();
-        let expected = [&["c0.a", "c1.0"][..], &["c1.1", "c2.a", "c3.a"], &["c1.2"], &["c1.3"], &["c1.4"]];
-        assert_eq!(turns, expected);
+        let (sender, reminders) = std::sync::mpsc::channel();
+        database.tell(sender);
+        let names: Vec<String> = (0..TOGETHER / 2).map(|number| format!("r{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let large: Vec<ClaimChange> = (0..5).map(|number| change(&format!("c1.{number}"), Some(&names))).collect();
+        database.change_claims(&owner("u1"), large).unwrap();
+        let other = Owner { cluster: "c2".parse().unwrap(), namespace: "rival".parse().unwrap(), uid: "u2".into() };
+        database.change_claims(&other, vec![change("c2.a", Some(&["a"])), change("c2.b", None)]).unwrap();
+        let taken = || -> Vec<String> {
+            database.take_changed_claims().keys().map(|object| object.name.as_str().to_owned()).collect()
+        };
+        assert_eq!(taken(), ["c1.0", "c1.1", "c2.a"]);
+        // What changes again while it waits waits once.
+        database.change_claims(&owner("u1"), vec![change("c1.2", None)]).unwrap();
+        assert_eq!(taken(), ["c1.2", "c1.3", "c1.4", "c2.b"]);
+        assert_eq!(taken(), [] as [String; 0]);
+        // By each of the three changes, and where something was left.
+        assert_eq!(reminders.try_iter().count(), 4);
     }
 
     #[test]

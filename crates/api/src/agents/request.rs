@@ -217,8 +217,6 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     let told: Vec<(String, Content)> = told.collect();
     let changed = door.home.change(owner, to_changes(owner, wanted)).await?;
     *counted = Some(after);
-    drop(counted);
-
     // Those that are set come first.
     let contents = || told.iter().map(|(_, content)| Some(content)).chain(std::iter::repeat(None));
     let judged = || {
@@ -226,7 +224,9 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
         let mut changed = changed.iter().zip(contents());
         changed.all(|((object, generation), content)| standing::is_judged(&snapshot, object, content, *generation))
     };
+    // Others' changes wait for what is planned: never for more than one request of a cluster's.
     door.verdicts.until(VERDICT_TIME, judged).await;
+    drop(counted);
     // Before the snapshot: who asks for what is newer gets too much rather than too little.
     let revision = door.verdicts.revision(&owner.cluster);
     let snapshot = door.snapshot.load_full();

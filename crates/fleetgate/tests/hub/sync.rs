@@ -287,14 +287,14 @@ fn stock_external_dns_creates_and_deletes_on_a_hub() {
     let mut external_dns = program.start_with_webhook(&kubeconfig, "shop", listen, owner).unwrap();
     wait_for_answer(&between.dns, WEB, &["203.0.113.1"]);
     wait_for_answer(&between.dns, MORE, &["203.0.113.1"]);
-    let note = || between.dns.resolve("owner-a-web.c1.fleet.example", "TXT");
-    eventually("its registry is published", || note().first().filter(|text| text.contains("owner=shop")).map(drop));
+    let registry = || between.dns.resolve("owner-a-web.c1.fleet.example", "TXT");
+    eventually("its registry is published", || registry().first().filter(|text| text.contains("owner=shop")).map(drop));
     let keys: Vec<String> = objects(&between.hub).iter().map(|object| key(object).to_owned()).collect();
     assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with("external-dns/")), "{keys:?}");
 
     wishes(&[MORE]);
     wait_for_answer(&between.dns, WEB, &[NODE]);
-    eventually("its registry is gone", || note().is_empty().then_some(()));
+    eventually("its registry is gone", || registry().is_empty().then_some(()));
     assert_eq!(between.dns.resolve(MORE, "A"), ["203.0.113.1"]);
     external_dns.process().check_running().unwrap();
 }
