@@ -28,7 +28,6 @@ pub(crate) const CLAIMS: Table = TableDefinition::new("claims");
 const LATEST: &str = "latest";
 pub(crate) const MOMENTS: Table = TableDefinition::new("moments");
 
-
 /// One object that an agent claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimRow {
