@@ -220,25 +220,29 @@ struct Pen {
 impl Pen {
     /// Returns what people should hear of it.
     async fn write(&self, write: &Write) -> Result<Vec<Notice>, Failure> {
+        // The watch may be faster than the answer.
+        let before = match write {
+            Write::Status { object, .. } => self.hub.read().object(object).and_then(|seen| seen.status.clone()),
+            _ => None,
+        };
         let outcome = write.send(&self.client, &self.term).await;
         self.metrics.count(write.kind(), outcome.as_ref().map_or_else(Failure::outcome, |_| "ok"));
         match outcome {
-            Ok(written) => Ok(self.take_note(write, &written)),
+            Ok(written) => Ok(self.take_note(write, before.as_ref(), &written)),
             // Somebody was faster.
-            Err(Failure::NotFound(_)) if write.is_removal() => Ok(self.take_note(write, &Value::Null)),
+            Err(Failure::NotFound(_)) if write.is_removal() => Ok(self.take_note(write, None, &Value::Null)),
             Err(failure) => Err(failure),
         }
     }
 
     /// Remembers what the hub has now, so that nothing is written twice until its watch says the same.
-    fn take_note(&self, write: &Write, written: &Value) -> Vec<Notice> {
+    fn take_note(&self, write: &Write, before: Option<&OwnStatus>, written: &Value) -> Vec<Notice> {
         let hub = &self.hub;
         let meta = ObjectMeta::deserialize(&written["metadata"]).unwrap_or_default();
         match write {
             Write::Status { object, status, .. } => {
-                let before = hub.read().object(object).and_then(|seen| seen.status.clone());
                 hub.see(object.clone(), &meta, OwnStatus::read(object.kind, &written["status"]));
-                return events::notices(object.kind, before.as_ref(), status);
+                return events::notices(object.kind, before, status);
             }
             Write::Publish { .. } => _ = hub.see_published(&meta, &written["spec"]),
             Write::Judge { .. } => _ = hub.see_verdict(&meta, &written["spec"]),

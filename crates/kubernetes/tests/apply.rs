@@ -147,7 +147,7 @@ async fn foreign_kinds_get_a_verdict_beside_them() {
     fleet.put(DNS_ENDPOINT);
     let verdict = eventually("a verdict", async || fleet.verdict("web")).await;
     assert_eq!(verdict["spec"]["object"]["kind"], "DNSEndpoint");
-    assert_eq!(verdict["spec"]["parts"][0]["code"], "NotYet");
+    assert_eq!(verdict["spec"]["parts"][0]["code"], "NoTenant");
     assert_eq!(verdict["spec"]["refused"], 1);
     let owners = |verdict: &Value| verdict["metadata"]["ownerReferences"].as_array().unwrap().len();
     assert_eq!(owners(&verdict), 1);
