@@ -9,6 +9,7 @@ mod bad_input;
 mod brake;
 mod crash;
 mod demo;
+mod diff;
 mod explain;
 mod hand_over;
 mod live_changes;
