@@ -154,13 +154,8 @@ impl Leader {
 
     /// The writes of one phase, several at once. One that fails keeps no other from being tried.
     async fn write(&mut self, tasks: &mut [Task], phase: Phase) {
-        let writes: Vec<(usize, Write)> = tasks
-            .iter()
-            .enumerate()
-            .filter_map(|(place, task)| Some((place, task.writes.iter().find(|write| write.phase() == phase)?.clone())))
-            .collect();
         let pen = self.pen.clone();
-        let mut outcomes = stream::iter(writes)
+        let mut outcomes = stream::iter(of_phase(tasks, phase))
             .map(move |(place, write)| {
                 let pen = pen.clone();
                 async move { (place, pen.write(&write).await) }
@@ -206,6 +201,12 @@ impl Leader {
             self.events.tell(object, &uid, notice);
         }
     }
+}
+
+/// Every write of a phase, with its task's place: an object may have several, its names and its Verdict for example.
+fn of_phase(tasks: &[Task], phase: Phase) -> Vec<(usize, Write)> {
+    let writes = tasks.iter().enumerate().flat_map(|(place, task)| task.writes.iter().map(move |write| (place, write)));
+    writes.filter(|(_, write)| write.phase() == phase).map(|(place, write)| (place, write.clone())).collect()
 }
 
 /// What it takes to write.

@@ -6,8 +6,8 @@ use model::identity::Kind;
 use model::{FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 
-use super::wanted::{Write, wanted};
-use super::{Actual, OwnStatus, address, publish, verdict};
+use super::wanted::{Phase, Write, wanted};
+use super::{Actual, OwnStatus, Task, address, of_phase, publish, verdict};
 
 const ZONE: &str = "
 apiVersion: fleetgate.dev/v1alpha1
@@ -338,6 +338,22 @@ fn a_cluster_made_anew_gets_its_names_anew() {
     both.write_all();
     both.hub.see(c1(), &ObjectMeta { uid: Some("another".into()), ..ObjectMeta::default() }, None);
     assert_eq!(both.all(), ["status of Cluster c1", "publish c1"]);
+}
+
+/// A write that a round leaves out is not made up for: the object is taken for settled.
+#[test]
+fn a_round_sends_every_write_of_an_object() {
+    let own = DNS_ENDPOINT.replace("a.test", "a.c1.fleet.example").replace("192.0.2.1]", "192.0.2.11]");
+    let both = Both::of(&[ZONE, TENANT, CLUSTER, &own]);
+    let object = ObjectRef { namespace: Some("acme".parse().unwrap()), ..object(Kind::DnsEndpoint, "web") };
+    let task = Task { writes: both.wanted(&object), object, failure: None };
+    let sent: Vec<_> = [Phase::Statuses, Phase::Beside, Phase::Zones]
+        .into_iter()
+        .flat_map(|phase| of_phase(std::slice::from_ref(&task), phase))
+        .map(|(_, write)| write)
+        .collect();
+    assert_eq!(sent, task.writes);
+    let [Write::Publish { .. }, Write::Judge { .. }] = &sent[..] else { panic!("{sent:?}") };
 }
 
 #[test]
