@@ -20,6 +20,7 @@ use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
+use crate::routes::HttpTable;
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,7 @@ pub struct Snapshot {
     pub(crate) clusters: HashTrieMapSync<ClusterName, Arc<ClusterPart>>,
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
+    pub(crate) http: HttpTable,
     /// What tenants have published by claims of their own.
     pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
     /// How many records each tenant has there.
@@ -60,6 +62,11 @@ impl Snapshot {
     /// Every route and the server name that leads to it, in no order.
     pub fn routes(&self) -> impl Iterator<Item = (&DnsName, &Arc<Route>)> {
         self.routes_by_server_name.iter()
+    }
+
+    /// Where HTTP requests go.
+    pub fn http(&self) -> &HttpTable {
+        &self.http
     }
 
     /// The accepted zones and the reverse zones of the pools, in no order.

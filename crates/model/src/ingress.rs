@@ -1,0 +1,190 @@
+//! Federated ingress as plain values: what an Ingress says, and how its class is placed and steered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::digest::Digest;
+use crate::identity::{ClusterName, ObjectName};
+use crate::name::DnsName;
+use crate::policy::Refused;
+
+/// What one Ingress of ours asks for, read piece by piece: one bad path does not spoil its neighbours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ingress {
+    /// The FederationPolicy that its class names; the built-in one where none does.
+    pub policy: Option<ObjectName>,
+    pub default_backend: Option<Result<Backend, Refused>>,
+    pub rules: Vec<Rule>,
+    pub tls: Vec<Tls>,
+    pub options: Arc<RouteOptions>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it stands, such as `rules[2]`.
+    pub field: Arc<str>,
+    /// A name, or a wildcard that stands for exactly one label. None is every host of the tenant's.
+    pub host: Result<Option<DnsName>, Refused>,
+    pub paths: Vec<Result<PathRule, Refused>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathRule {
+    pub path: PathMatch,
+    pub backend: Backend,
+}
+
+/// Which paths; compared octet by octet, as they were sent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PathMatch {
+    Exact(Arc<str>),
+    /// Element by element, as `/` separates them.
+    Prefix(Arc<str>),
+}
+
+/// A Service in the members, and one of its ports.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Backend {
+    pub service: ObjectName,
+    pub port: Port,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Port {
+    Number(u16),
+    Name(Arc<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Where it stands, such as `tls[0]`.
+    pub field: Arc<str>,
+    /// All hosts of the rules, if it names none.
+    pub hosts: Vec<DnsName>,
+    /// Beside the Ingress.
+    pub secret: ObjectName,
+}
+
+/// What annotations of an Ingress ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteOptions {
+    /// Answer plain HTTP with the way to HTTPS.
+    pub redirect_to_https: bool,
+    /// From the last octet of a request to the first of its response.
+    pub request_timeout: Duration,
+    /// Octets of a request's body.
+    pub max_body: Option<u64>,
+}
+
+impl Default for RouteOptions {
+    fn default() -> Self {
+        Self { redirect_to_https: false, request_timeout: Duration::from_mins(1), max_body: None }
+    }
+}
+
+/// A chain and its key, in DER form.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The server's own first.
+    pub chain: Vec<Vec<u8>>,
+    pub key: Vec<u8>,
+    /// Of both, so that holders tell whether it is another.
+    pub digest: Digest,
+}
+
+/// Never the key.
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate").field("digest", &self.digest).finish_non_exhaustive()
+    }
+}
+
+/// How the Ingresses of a class are placed and steered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FederationPolicy {
+    /// All of these labels a member must have.
+    pub selector: BTreeMap<String, String>,
+    pub entry: EntryMode,
+    pub steering: Steering,
+    pub overflow: Overflow,
+    pub health: HealthCheck,
+    pub upstream: UpstreamTls,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EntryMode {
+    /// Clients meet our gateways.
+    #[default]
+    Vip,
+    /// DNS sends clients straight to the members.
+    Dns,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Steering {
+    #[default]
+    Geo,
+    Latency,
+    /// A member without a weight gets nothing.
+    Weighted(BTreeMap<ClusterName, u32>),
+    /// Those that are not listed come after those that are, by name.
+    Failover(Vec<ClusterName>),
+    RoundRobin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Overflow {
+    /// What a member is filled to.
+    pub utilization: f64,
+    /// What a pod is said to serve in a second.
+    pub max_rate_per_pod: Option<u32>,
+}
+
+impl Default for Overflow {
+    fn default() -> Self {
+        Self { utilization: 0.8, max_rate_per_pod: None }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HealthCheck {
+    pub path: Arc<str>,
+    pub interval: Duration,
+    pub timeout: Duration,
+    /// So many failures in a row.
+    pub unhealthy: u32,
+    /// So many successes in a row.
+    pub healthy: u32,
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        Self {
+            path: "/healthz".into(),
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            unhealthy: 3,
+            healthy: 2,
+        }
+    }
+}
+
+/// How our gateways speak to members.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum UpstreamTls {
+    /// The certificate is checked for the host that the client asked for, against these authorities (DER), or against those
+    /// that the machine trusts where there are none.
+    Verified { authorities: Arc<[Vec<u8>]> },
+    /// TLS that anybody in between can open. Only where asked for.
+    Unverified,
+    /// No TLS at all. Only where asked for.
+    Plain,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self::Verified { authorities: Arc::new([]) }
+    }
+}

@@ -1,0 +1,259 @@
+//! Which HTTP request goes where: hosts first, then paths, as `networking.k8s.io/v1` has it.
+
+use std::cmp::Reverse;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rpds::HashTrieMapSync;
+
+use crate::identity::{ClusterName, ObjectName, ObjectRef};
+use crate::ingress::{Backend, Certificate, FederationPolicy, PathMatch, RouteOptions};
+use crate::name::DnsName;
+use crate::network::Location;
+
+/// Every host that is served. Successive versions share what did not change.
+#[derive(Debug, Clone, Default)]
+pub struct HttpTable {
+    /// By name; `*.shop.test` under that very name.
+    pub(crate) hosts: HashTrieMapSync<DnsName, Arc<Host>>,
+    /// Rules without a host, by the suffixes of their tenant: they have what no host of the tenant's has.
+    pub(crate) elsewhere: HashTrieMapSync<DnsName, Arc<Host>>,
+}
+
+impl HttpTable {
+    /// The host of a request: the very name, then the wildcard that stands for its first label and no more, then whoever
+    /// owns the deepest suffix and serves every host of its own.
+    pub fn host(&self, name: &DnsName) -> Option<&Arc<Host>> {
+        let wildcard = || self.hosts.get(&name.parent()?.prepend("*").ok()?);
+        let elsewhere =
+            || std::iter::successors(Some(name.clone()), DnsName::parent).find_map(|place| self.elsewhere.get(&place));
+        // `*` in a request is a label like any other, and no host's.
+        if name.is_wildcard() {
+            return elsewhere();
+        }
+        self.hosts.get(name).or_else(wildcard).or_else(elsewhere)
+    }
+
+    /// Every host by its pattern, in no order.
+    pub fn hosts(&self) -> impl Iterator<Item = (&DnsName, &Arc<Host>)> {
+        self.hosts.iter()
+    }
+
+    /// Of hosts by their patterns, without a plan.
+    pub fn of(hosts: impl IntoIterator<Item = (DnsName, Host)>) -> Self {
+        let hosts = hosts.into_iter().map(|(pattern, host)| (pattern, Arc::new(host))).collect();
+        Self { hosts, elsewhere: HashTrieMapSync::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.elsewhere.is_empty()
+    }
+}
+
+/// What is served under one name. All of it is one tenant's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    pub tenant: ObjectName,
+    /// In the order in which they are tried.
+    routes: Vec<HttpRoute>,
+    /// For paths that none of them has.
+    default: Option<Arc<Entry>>,
+    /// Without one nobody can come by TLS.
+    pub certificate: Option<Arc<Certificate>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpRoute {
+    pub path: PathMatch,
+    pub entry: Arc<Entry>,
+}
+
+impl Host {
+    /// Of two routes with the same path the first counts.
+    pub fn new(
+        tenant: ObjectName,
+        mut routes: Vec<HttpRoute>,
+        default: Option<Arc<Entry>>,
+        certificate: Option<Arc<Certificate>>,
+    ) -> Self {
+        routes.sort_by_key(|route| route.path.rank());
+        Self { tenant, routes, default, certificate }
+    }
+
+    /// Where a path leads; it is compared as it was sent, without the query.
+    pub fn entry(&self, path: &str) -> Option<&Arc<Entry>> {
+        let matching = self.routes.iter().find(|route| route.path.matches(path));
+        matching.map(|route| &route.entry).or(self.default.as_ref())
+    }
+
+    pub fn routes(&self) -> &[HttpRoute] {
+        &self.routes
+    }
+}
+
+impl PathMatch {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) => path,
+        }
+    }
+
+    pub fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *path,
+            // A slash at the end says nothing: elements are compared.
+            Self::Prefix(prefix) => {
+                let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+                path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        }
+    }
+
+    /// The longest first, an exact one before a prefix of the same length.
+    fn rank(&self) -> (Reverse<usize>, bool) {
+        (Reverse(self.as_str().len()), matches!(self, Self::Prefix(_)))
+    }
+}
+
+/// What a request is sent to: one backend of one Ingress, in all clusters that have it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The Ingress.
+    pub object: ObjectRef,
+    pub tenant: ObjectName,
+    pub backend: Backend,
+    pub options: Arc<RouteOptions>,
+    pub policy: Arc<FederationPolicy>,
+    /// By the names of their clusters.
+    pub members: Arc<[Arc<Member>]>,
+}
+
+/// A cluster that serves an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    pub cluster: ClusterName,
+    /// Tells a cluster from a later one of the same name.
+    pub uid: Arc<str>,
+    pub location: Location,
+    /// Where its ingress controller takes plain HTTP.
+    pub http: Vec<SocketAddr>,
+    /// Where it takes HTTPS.
+    pub https: Vec<SocketAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Kind;
+    use crate::ingress::Port;
+
+    fn entry(service: &str) -> Arc<Entry> {
+        Arc::new(Entry {
+            object: ObjectRef {
+                kind: Kind::Ingress,
+                namespace: Some("acme".parse().unwrap()),
+                name: "web".parse().unwrap(),
+            },
+            tenant: "acme".parse().unwrap(),
+            backend: Backend { service: service.parse().unwrap(), port: Port::Number(80) },
+            options: Arc::default(),
+            policy: Arc::default(),
+            members: Arc::new([]),
+        })
+    }
+
+    fn host(paths: &[&str], default: bool) -> Host {
+        let routes = paths.iter().enumerate().map(|(number, path)| {
+            let (kind, path) = path.split_once(' ').unwrap();
+            let path = match kind {
+                "Exact" => PathMatch::Exact(path.into()),
+                _ => PathMatch::Prefix(path.into()),
+            };
+            HttpRoute { path, entry: entry(&format!("s{number}")) }
+        });
+        Host::new("acme".parse().unwrap(), routes.collect(), default.then(|| entry("default")), None)
+    }
+
+    /// The table of `networking.k8s.io/v1`: paths of the rules, the path of a request, and the rule that has it.
+    #[test]
+    fn paths_match_as_kubernetes_says() {
+        let rows: [(&[&str], &str, Option<usize>); 41] = [
+            (&["Prefix /"], "/", Some(0)),
+            (&["Prefix /"], "/any/path", Some(0)),
+            (&["Exact /foo"], "/foo", Some(0)),
+            (&["Exact /foo"], "/bar", None),
+            (&["Exact /foo"], "/foo/", None),
+            (&["Exact /foo"], "/FOO", None),
+            (&["Exact /foo/"], "/foo", None),
+            (&["Exact /foo/"], "/foo/", Some(0)),
+            (&["Prefix /foo"], "/foo", Some(0)),
+            (&["Prefix /foo"], "/foo/", Some(0)),
+            (&["Prefix /foo"], "/FOO", None),
+            (&["Prefix /foo/"], "/foo", Some(0)),
+            (&["Prefix /foo/"], "/foo/", Some(0)),
+            (&["Prefix /foo/"], "/foobar", None),
+            (&["Prefix /aaa/bb"], "/aaa/bbb", None),
+            (&["Prefix /aaa/bbb"], "/aaa/bbb", Some(0)),
+            (&["Prefix /aaa/bbb"], "/aaa/bbb/", Some(0)),
+            (&["Prefix /aaa/bbb"], "/aaa/bbb/ccc", Some(0)),
+            (&["Prefix /aaa/bbb"], "/aaa/bbbxyz", None),
+            (&["Prefix /aaa/bbb/"], "/aaa/bbb", Some(0)),
+            (&["Prefix /aaa/bbb/"], "/aaa/bbb/", Some(0)),
+            (&["Prefix /aaa/bbb/"], "/aaa/bbb/ccc", Some(0)),
+            (&["Prefix /aaa"], "/aaa/ccc", Some(0)),
+            (&["Prefix /aaa"], "/aaaccc", None),
+            (&["Prefix /aaa"], "/ccc", None),
+            (&["Prefix /", "Prefix /aaa"], "/aaa/ccc", Some(1)),
+            (&["Prefix /aaa", "Prefix /"], "/aaa/ccc", Some(0)),
+            (&["Prefix /", "Prefix /aaa", "Prefix /aaa/bbb"], "/aaa/bbb", Some(2)),
+            (&["Prefix /", "Prefix /aaa", "Prefix /aaa/bbb"], "/ccc", Some(0)),
+            (&["Prefix /foo", "Exact /foo"], "/foo", Some(1)),
+            (&["Exact /foo", "Prefix /foo"], "/foo", Some(0)),
+            (&["Exact /foo", "Prefix /foo"], "/foo/bar", Some(1)),
+            (&["Prefix /foo", "Prefix /foo/"], "/foo", Some(1)),
+            (&["Prefix /foo", "Prefix /foo/"], "/foo/bar", Some(1)),
+            (&["Exact /foo", "Prefix /foo/"], "/foo", Some(1)),
+            // The first of two alike, which are of the older Ingress.
+            (&["Prefix /foo", "Prefix /foo"], "/foo", Some(0)),
+            // As it was sent: nothing is decoded or resolved on the way.
+            (&["Prefix /foo"], "/%66oo", None),
+            (&["Prefix /foo"], "/foo/../bar", Some(0)),
+            (&["Prefix /foo"], "//foo", None),
+            (&["Prefix /"], "*", None),
+            (&[], "/", None),
+        ];
+        for (paths, path, expected) in rows {
+            for default in [false, true] {
+                let host = host(paths, default);
+                let found = host.entry(path).map(|entry| entry.backend.service.to_string());
+                let expected = expected.map(|number| format!("s{number}")).or(default.then(|| "default".into()));
+                assert_eq!(found, expected, "{path} among {paths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_match_as_kubernetes_says() {
+        let name = |text: &str| DnsName::parse(text).unwrap();
+        let called = |tenant: &str| Host::new(tenant.parse().unwrap(), Vec::new(), None, None);
+        let patterns = ["foo.bar.com", "*.foo.com", "exact.foo.com"];
+        let mut table = HttpTable::of(patterns.map(|pattern| (name(pattern), called(&pattern.replace('*', "any")))));
+        table.elsewhere.insert_mut(name("acme.test"), Arc::new(called("elsewhere")));
+        for (asked, expected) in [
+            ("foo.bar.com", Some("foo.bar.com")),
+            ("FOO.bar.com", Some("foo.bar.com")),
+            ("subdomain.bar.com", None),
+            ("bar.foo.com", Some("any.foo.com")),
+            ("baz.bar.foo.com", None),
+            ("foo.com", None),
+            ("*.foo.com", None),
+            ("exact.foo.com", Some("exact.foo.com")),
+            ("acme.test", Some("elsewhere")),
+            ("a.b.acme.test", Some("elsewhere")),
+            ("acme.test.evil", None),
+        ] {
+            let found = table.host(&name(asked)).map(|host| host.tenant.to_string());
+            assert_eq!(found.as_deref(), expected, "{asked}");
+        }
+    }
+}
