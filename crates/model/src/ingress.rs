@@ -13,7 +13,7 @@ use crate::policy::Refused;
 /// What one Ingress of ours asks for, read piece by piece: one bad path does not spoil its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ingress {
-    /// The FederationPolicy that its class names; the built-in one where none does.
+    /// The `FederationPolicy` that its class names; the built-in one where none does.
     pub policy: Option<ObjectName>,
     pub default_backend: Option<Result<Backend, Refused>>,
     pub rules: Vec<Rule>,
