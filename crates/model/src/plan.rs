@@ -174,7 +174,7 @@ impl Planner {
         }
         // Whether names go in a mass is judged by what there was before.
         let news = std::mem::take(&mut touched.claims).into_iter().collect();
-        self.records.take(news, &self.ground, now, &mut touched.records);
+        self.records.take(news, &self.snapshot, &self.ground, now, &mut touched.records);
         self.records.release(&self.ground, &mut touched.records);
         for name in &touched.clusters {
             self.draft(name, &mut queue);

@@ -86,6 +86,14 @@ impl Step {
         self.before.names.get(name)
     }
 
+    /// As it is placed so far.
+    pub(super) fn name_now(&self, name: &DnsName) -> Option<&TenantName> {
+        match self.names.get(name) {
+            Some(placed) => placed.as_ref(),
+            None => self.name_before(name).map(AsRef::as_ref),
+        }
+    }
+
     pub(super) fn place_name(&mut self, name: &DnsName, held: Option<TenantName>) {
         self.names.insert(name.clone(), held);
     }

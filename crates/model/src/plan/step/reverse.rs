@@ -62,14 +62,6 @@ impl Step {
         self.names.keys()
     }
 
-    /// The name as it is going to be.
-    pub(in crate::plan) fn name_now(&self, name: &DnsName) -> Option<&TenantName> {
-        match self.names.get(name) {
-            Some(held) => held.as_ref(),
-            None => self.name_before(name).map(AsRef::as_ref),
-        }
-    }
-
     /// Returns whether anything is another than before, and the addresses of which something else is known or wanted.
     pub(super) fn apply_reverse(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> (bool, Vec<IpAddr>) {
         let mut changed = false;
