@@ -8,7 +8,7 @@ use super::{NameSteps, Step};
 use crate::allocation::Entry;
 use crate::identity::{Kind, ObjectRef};
 use crate::name::DnsName;
-use crate::snapshot::{Detail, PointerPart, Snapshot, Status, TenantName, ZoneChange, ZonePart};
+use crate::snapshot::{Detail, PointerPart, Snapshot, Status, ZoneChange, ZonePart};
 
 /// `None`: it is gone.
 #[derive(Debug, Default)]
