@@ -291,10 +291,10 @@ pub(crate) struct DoorOptions {
     /// Take TLS connections and pass them through by their server name
     #[arg(long, value_name = "ADDR")]
     pub(crate) sni: Option<SocketAddr>,
-    /// Federated ingress over HTTP (not there yet: listens on nothing)
+    /// Federated ingress over HTTP
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// Federated ingress over HTTPS (not there yet: listens on nothing)
+    /// Federated ingress over HTTPS, with the certificates of the Ingresses
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real

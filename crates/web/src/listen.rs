@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use model::routes::HttpTable;
-use prometheus_client::registry::Registry;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +43,14 @@ pub enum DoorKind {
 }
 
 impl DoorKind {
+    /// The flag that opens such a door.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Http => "--http",
+            Self::Https => "--https",
+        }
+    }
+
     /// What metrics and logs call it.
     pub fn label(self) -> &'static str {
         match self {
@@ -121,9 +128,8 @@ pub fn start(
     settings: Settings,
     doors: Doors,
     table: &Arc<ArcSwap<HttpTable>>,
-    registry: &mut Registry,
+    metrics: &Metrics,
 ) -> Result<Running, StartError> {
-    let metrics = Metrics::register(registry);
     let members = Arc::new(Members::new(std::time::Instant::now()));
     metrics.watch(&members, table);
     let certificates = Arc::new(Certificates::new().map_err(StartError::Tls)?);
@@ -146,7 +152,7 @@ pub fn start(
             table: Arc::clone(table),
             members: Arc::clone(&members),
             certificates: Arc::clone(&certificates),
-            upstream: Upstream::new(&settings, &trust, &metrics),
+            upstream: Upstream::new(&settings, &trust, metrics),
             drain: drain.clone(),
             doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
             settings: settings.clone(),
