@@ -13,6 +13,7 @@ pub mod identity;
 pub mod listing;
 pub mod name;
 pub mod network;
+pub mod overflow;
 pub mod plan;
 pub mod policy;
 pub mod pool;

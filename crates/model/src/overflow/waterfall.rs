@@ -1,0 +1,373 @@
+//! From demand and capacities to the table.
+//!
+//! The demand of all edges is poured into the clusters ring by ring, nearest first, up to the wanted utilisation; within a ring in
+//! proportion to what is free. What is left then fills everybody alike up to what they take at all, and what is left after that is
+//! shed. Shares move from the table before towards that: fast off what is full, slowly where it is only nearer.
+//!
+//! Nothing depends on names or on the order of anything: edges in the same place get the same shares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fact::Timestamp;
+use crate::identity::{ClusterName, ObjectName};
+use crate::overflow::table::{Cell, Reason, Room, Row, Shed, Table};
+use crate::overflow::{UNLIMITED, seconds_between};
+
+/// A tenant's clusters that serve one service. The table has a cell for each edge.
+pub const MAX_CLUSTERS: usize = 256;
+/// Gateways in one place are one edge; there are some hundred places in the world.
+pub const MAX_EDGES: usize = 1024;
+
+/// How much of the way a share goes in a second when it leaves a cluster that is full: half, so that reports which are seconds old do
+/// not make it go too far.
+const LEAVING: f64 = 0.5;
+/// The same when there is only something nearer: nothing is lost meanwhile, and what comes back too fast leaves again.
+const RETURNING: f64 = 0.1;
+/// Shares that are this close to where they belong stay: capacities are noisy.
+const DEAD_BAND: f64 = 0.01;
+/// Edges without traffic have shares too, for the first request: those of somebody with next to none.
+const LEAST_DEMAND: f64 = 1e-3;
+
+/// A gateway, or all gateways in one place.
+#[derive(Debug, Clone, Default)]
+pub struct Edge {
+    /// Requests per second that come to it, whatever becomes of them.
+    pub demand: f64,
+    /// How far each cluster is that it can send to: a smaller ring is nearer. From measured times or from distances, whichever way the
+    /// policy steers.
+    pub rings: BTreeMap<ClusterName, u32>,
+}
+
+/// More than a table has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    #[error("{0} clusters serve one service; a table has room for {MAX_CLUSTERS}")]
+    Clusters(usize),
+    #[error("{0} edges serve one service; a table has room for {MAX_EDGES}")]
+    Edges(usize),
+}
+
+/// The table that follows from what the edges see and what the clusters can take, on from the table before.
+pub fn pour(
+    edges: &BTreeMap<ObjectName, Edge>,
+    rooms: &BTreeMap<ClusterName, Room>,
+    previous: Option<&Table>,
+    now: Timestamp,
+) -> Result<Table, TooLarge> {
+    if rooms.len() > MAX_CLUSTERS {
+        return Err(TooLarge::Clusters(rooms.len()));
+    }
+    if edges.len() > MAX_EDGES {
+        return Err(TooLarge::Edges(edges.len()));
+    }
+    let clusters: Vec<(ClusterName, Room)> = rooms.iter().map(|(name, room)| (name.clone(), sane(room))).collect();
+    let mut waterfall = Waterfall::new(edges, &clusters);
+    waterfall.fill_by_ring();
+    waterfall.fill_alike();
+
+    let passed = previous.map_or(0.0, |table| seconds_between(table.at, now));
+    let pace = Pace::after(passed);
+    let before: Vec<Option<Shares>> = edges.keys().map(|edge| Shares::of(previous?, edge, &clusters)).collect();
+    let crowded = waterfall.crowded(&before);
+    let mut rows = Vec::with_capacity(edges.len());
+    for (number, (edge, before)) in edges.keys().zip(before).enumerate() {
+        let target = waterfall.target(number);
+        let shares = match before {
+            Some(before) => before.towards(&target, &clusters, &crowded, pace),
+            // Nothing to go on from.
+            None => target.clone(),
+        };
+        rows.push(waterfall.row(number, edge, &shares, &target));
+    }
+    Ok(Table { at: now, clusters, rows })
+}
+
+/// Rooms are computed by us; what cannot be computed with takes nothing rather than everything.
+fn sane(room: &Room) -> Room {
+    let rate = if room.rate > 0.0 && room.out.is_none() { room.rate.min(UNLIMITED) } else { 0.0 };
+    let most = if room.most > rate { room.most.min(UNLIMITED) } else { rate };
+    Room { rate, most, ..*room }
+}
+
+/// The state of the pouring. Cells are numbered edge by edge.
+struct Waterfall<'a> {
+    clusters: &'a [(ClusterName, Room)],
+    demand: Vec<f64>,
+    rings: Vec<Option<u32>>,
+    /// What each edge still has to place.
+    need: Vec<f64>,
+    /// What each cluster still takes.
+    free: Vec<f64>,
+    /// Requests per second from each edge to each cluster.
+    rates: Vec<f64>,
+    /// What each cluster had left when all rings were filled.
+    left: Vec<f64>,
+    /// Whether an edge had something left then.
+    spilled: Vec<bool>,
+}
+
+impl<'a> Waterfall<'a> {
+    fn new(edges: &BTreeMap<ObjectName, Edge>, clusters: &'a [(ClusterName, Room)]) -> Self {
+        let demand: Vec<f64> = edges
+            .values()
+            .map(|edge| if edge.demand > LEAST_DEMAND { edge.demand.min(UNLIMITED) } else { LEAST_DEMAND })
+            .collect();
+        let rings: Vec<Option<u32>> =
+            edges.values().flat_map(|edge| clusters.iter().map(|(name, _)| edge.rings.get(name).copied())).collect();
+        let free: Vec<f64> = clusters.iter().map(|(_, room)| room.rate).collect();
+        Self {
+            clusters,
+            need: demand.clone(),
+            spilled: vec![false; demand.len()],
+            demand,
+            rates: vec![0.0; rings.len()],
+            rings,
+            left: free.clone(),
+            free,
+        }
+    }
+
+    fn fill_by_ring(&mut self) {
+        let rings: BTreeSet<u32> = self.rings.iter().flatten().copied().collect();
+        for ring in rings {
+            self.fill(|of_cell| of_cell == Some(ring));
+        }
+        self.left.clone_from(&self.free);
+        self.spilled = self.need.iter().map(|&need| need > 0.0).collect();
+    }
+
+    /// Spreads what is left over, up to what clusters take at all, wherever it comes from.
+    fn fill_alike(&mut self) {
+        for (free, (_, room)) in self.free.iter_mut().zip(self.clusters) {
+            *free += room.most - room.rate;
+        }
+        self.fill(|of_cell| of_cell.is_some());
+    }
+
+    /// Places what the edges need in the clusters of such rings. Each edge asks every cluster in proportion to what that has free; one that
+    /// is asked for more than that gives everybody the same part of it and is full, and the rest asks again. So there are at most as many
+    /// rounds as clusters.
+    fn fill(&mut self, within: impl Fn(Option<u32>) -> bool) {
+        let count = self.clusters.len();
+        loop {
+            let mut asked = vec![0.0; count];
+            let wishes: Vec<f64> = (0..self.need.len())
+                .map(|edge| {
+                    let open = self.open(edge, &within).map(|place| self.free[place]).sum::<f64>();
+                    // Per request per second that is free.
+                    let wish = if open > 0.0 { self.need[edge] / open } else { 0.0 };
+                    for place in self.open(edge, &within) {
+                        asked[place] += wish * self.free[place];
+                    }
+                    wish
+                })
+                .collect();
+            let granted: Vec<f64> = asked
+                .iter()
+                .zip(&self.free)
+                .map(|(&asked, &free)| if asked > free { free / asked } else { 1.0 })
+                .collect();
+            let mut rest = false;
+            for (edge, wish) in wishes.into_iter().enumerate().filter(|(_, wish)| *wish > 0.0) {
+                let mut missing = 0.0;
+                for place in 0..count {
+                    let cell = edge * count + place;
+                    if within(self.rings[cell]) {
+                        let wanted = wish * self.free[place];
+                        self.rates[cell] += wanted * granted[place];
+                        missing += wanted * (1.0 - granted[place]);
+                    }
+                }
+                self.need[edge] = missing;
+                rest |= missing > 0.0;
+            }
+            for place in 0..count {
+                let full = granted[place] < 1.0;
+                self.free[place] = if full { 0.0 } else { (self.free[place] - asked[place]).max(0.0) };
+            }
+            if !rest {
+                return;
+            }
+        }
+    }
+
+    /// The clusters of such rings that an edge reaches and that have something free.
+    fn open(&self, edge: usize, within: &impl Fn(Option<u32>) -> bool) -> impl Iterator<Item = usize> {
+        let count = self.clusters.len();
+        (0..count).filter(move |place| self.free[*place] > 0.0 && within(self.rings[edge * count + place]))
+    }
+
+    fn target(&self, edge: usize) -> Shares {
+        let count = self.clusters.len();
+        let demand = self.demand[edge];
+        let rates = &self.rates[edge * count..(edge + 1) * count];
+        Shares { to: rates.iter().map(|rate| rate / demand).collect(), shed: self.need[edge] / demand, adrift: 0.0 }
+            .normal()
+    }
+
+    /// The clusters that get more than they can take if shares stay as they were.
+    fn crowded(&self, before: &[Option<Shares>]) -> Vec<bool> {
+        let count = self.clusters.len();
+        let crowded = |place: usize| {
+            let coming: f64 = before
+                .iter()
+                .zip(&self.demand)
+                .filter_map(|(shares, demand)| Some(shares.as_ref()?.to[place] * demand))
+                .sum();
+            let meant: f64 = self.rates.iter().skip(place).step_by(count).sum();
+            coming > meant.max(self.clusters[place].1.rate)
+        };
+        (0..count).map(crowded).collect()
+    }
+
+    fn row(&self, edge: usize, name: &ObjectName, shares: &Shares, target: &Shares) -> Row {
+        let count = self.clusters.len();
+        let cells = (0..count)
+            .map(|place| Cell {
+                ring: self.rings[edge * count + place],
+                share: shares.to[place],
+                target: target.to[place],
+                quota: self.quota(edge, place),
+                reason: self.reason(edge, place, shares.to[place], target.to[place]),
+            })
+            .collect::<Vec<_>>();
+        let why_shed = (shares.shed > 0.0).then(|| {
+            let somebody =
+                cells.iter().zip(self.clusters).any(|(cell, (_, room))| cell.ring.is_some() && room.most > 0.0);
+            if somebody { Shed::AllFull } else { Shed::AllOut }
+        });
+        Row { edge: name.clone(), demand: self.demand[edge], cells, shed: shares.shed, why_shed }
+    }
+
+    /// What an edge is meant to send, and its part of what is free after that: a third by what each sends there, a third by what comes to each,
+    /// and a third for everybody alike. So there is room for one that grows, for one that has to turn elsewhere, and for one
+    /// that begins.
+    fn quota(&self, edge: usize, place: usize) -> f64 {
+        let count = self.clusters.len();
+        let meant = self.rates[edge * count + place];
+        if self.rings[edge * count + place].is_none() || self.left[place] <= 0.0 {
+            return meant;
+        }
+        let (mut sent, mut demand, mut edges) = (0.0, 0.0, 0.0);
+        for other in (0..self.demand.len()).filter(|other| self.rings[other * count + place].is_some()) {
+            sent += self.rates[other * count + place];
+            demand += self.demand[other];
+            edges += 1.0;
+        }
+        let by_demand = self.demand[edge] / demand;
+        let by_rate = if sent > 0.0 { meant / sent } else { by_demand };
+        meant + self.left[place] * (by_rate + by_demand + 1.0 / edges) / 3.0
+    }
+
+    fn reason(&self, edge: usize, place: usize, share: f64, target: f64) -> Reason {
+        let room = &self.clusters[place].1;
+        let count = self.clusters.len();
+        let rings = &self.rings[edge * count..(edge + 1) * count];
+        let Some(ring) = rings[place] else { return Reason::NoWay };
+        if let Some(out) = room.out {
+            return Reason::Out(out);
+        }
+        let nearer = || (0..count).filter(|other| rings[*other].is_some_and(|other| other < ring));
+        if share <= 0.0 && target <= 0.0 {
+            let full = self.left[place] <= 0.0 && self.spilled[edge];
+            return if full { Reason::Full { rate: room.rate } } else { Reason::NotNeeded };
+        }
+        if nearer().next().is_none() {
+            return Reason::Nearest;
+        }
+        if target <= 0.0 {
+            return Reason::Returning;
+        }
+        if self.spilled[edge] {
+            return Reason::AllFull;
+        }
+        // The nearest that could not take it, and of several the largest: that is the one that somebody looks for.
+        let by_distance = |a: &usize, b: &usize| {
+            let size = |place: usize| self.clusters[place].1.rate;
+            rings[*a].cmp(&rings[*b]).then(size(*b).total_cmp(&size(*a)))
+        };
+        match nearer().min_by(by_distance).map(|first| (first, self.clusters[first].1)) {
+            Some((lost, Room { out: Some(out), .. })) => Reason::InPlaceOf { lost, out },
+            Some((full, Room { rate, .. })) => Reason::Overflow { full, rate },
+            None => Reason::Nearest,
+        }
+    }
+}
+
+/// How much of the way shares go.
+#[derive(Clone, Copy)]
+struct Pace {
+    leaving: f64,
+    returning: f64,
+}
+
+impl Pace {
+    fn after(seconds: f64) -> Self {
+        Self { leaving: 1.0 - (1.0 - LEAVING).powf(seconds), returning: 1.0 - (1.0 - RETURNING).powf(seconds) }
+    }
+}
+
+/// What becomes of an edge's traffic; together 1.
+#[derive(Debug, Clone)]
+struct Shares {
+    to: Vec<f64>,
+    shed: f64,
+    /// What went to clusters that are gone.
+    adrift: f64,
+}
+
+impl Shares {
+    /// As they stand in a table, for the clusters of today. None where that table says nothing about the edge, or sent nothing anywhere.
+    fn of(table: &Table, edge: &ObjectName, clusters: &[(ClusterName, Room)]) -> Option<Self> {
+        let row = table.row(edge)?;
+        let share = |name| table.place(name).and_then(|place| row.cells.get(place)).map_or(0.0, |cell| cell.share);
+        let to: Vec<f64> = clusters.iter().map(|(name, _)| share(name)).collect();
+        let sent: f64 = to.iter().sum();
+        (sent > 0.0).then(|| Self { to, shed: row.shed, adrift: (1.0 - sent - row.shed).max(0.0) })
+    }
+
+    /// One step. What leaves its place goes to those that get too little, in proportion to what they are missing.
+    fn towards(&self, target: &Self, clusters: &[(ClusterName, Room)], crowded: &[bool], pace: Pace) -> Self {
+        let differs = |(is, aim): (&f64, &f64)| (is - aim).abs() >= DEAD_BAND;
+        let moves = self.to.iter().zip(&target.to).any(differs) || differs((&self.shed, &target.shed));
+        let leaves = |place: usize| {
+            let (is, aim) = (self.to[place], target.to[place]);
+            let excess = (is - aim).max(0.0);
+            if clusters[place].1.rate <= 0.0 || (aim <= 0.0 && is < DEAD_BAND) {
+                excess
+            } else if !moves {
+                0.0
+            } else if crowded[place] {
+                excess * pace.leaving
+            } else {
+                excess * pace.returning
+            }
+        };
+        let leaving: Vec<f64> = (0..self.to.len()).map(leaves).collect();
+        // Whoever is refused is not kept waiting where there is room.
+        let admitted = if moves { (self.shed - target.shed).max(0.0) * pace.leaving } else { 0.0 };
+        let moving = leaving.iter().sum::<f64>() + admitted + self.adrift;
+        let missing = |is: f64, aim: f64| (aim - is).max(0.0);
+        let all_missing = self.to.iter().zip(&target.to).map(|(&is, &aim)| missing(is, aim)).sum::<f64>()
+            + missing(self.shed, target.shed);
+        if moving <= 0.0 || all_missing <= 0.0 {
+            return self.clone();
+        }
+        let part = (moving / all_missing).min(1.0);
+        let step = |is: f64, aim: f64, leaving: f64| is - leaving + missing(is, aim) * part;
+        let to = (0..self.to.len()).map(|place| step(self.to[place], target.to[place], leaving[place])).collect();
+        Self { to, shed: step(self.shed, target.shed, admitted), adrift: 0.0 }.normal()
+    }
+
+    /// Without what rounding leaves.
+    fn normal(mut self) -> Self {
+        let sum = self.to.iter().sum::<f64>() + self.shed;
+        if sum > 0.0 {
+            self.to.iter_mut().for_each(|share| *share /= sum);
+            self.shed /= sum;
+        } else {
+            self.shed = 1.0;
+        }
+        self
+    }
+}
