@@ -13,12 +13,13 @@ fn main() {
         };
         let ours = run(&scenario, Policy::ours());
         println!(
-            "{:4} {:16} {:16} {:16} {:16} max u {:.3} sd {:.2} last {:?}",
+            "{:4} {:16} {:16} {:16} {:16} {:16} max u {:.3} sd {:.2} last {:?}",
             scenario.name,
             cell(Policy::Priority),
             cell(Policy::load_aware()),
             cell(Policy::Declared),
             cell(Policy::ours()),
+            cell(Policy::ours_guarded()),
             highest(ours.since(60)),
             deviation(ours.since(60)),
             ours.last_loss()

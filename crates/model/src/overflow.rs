@@ -17,7 +17,7 @@ use crate::fact::Timestamp;
 pub use capacity::{BadReport, Capacity, Limits, Report, utilization};
 pub use guard::{Choice, Guard, Permit, RetryBudget};
 pub use table::{Basis, Cell, Out, Reason, Room, Row, Shed, Table};
-pub use waterfall::{Edge, TooLarge, pour};
+pub use waterfall::{Edge, TooLarge, pour, ring};
 
 /// Requests per second that are more than any cluster serves. What nobody has declared or measured counts as this much, so that only
 /// distance and health matter; a plain number, as sums and shares of infinities are none.

@@ -211,3 +211,6 @@ impl Capacity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

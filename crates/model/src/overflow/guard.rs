@@ -37,7 +37,6 @@ pub struct Guard {
 
 #[derive(Debug)]
 struct Way {
-    cluster: ClusterName,
     /// The shares of this and all nearer ones.
     up_to: f64,
     /// How long an answer takes, in seconds; none before the first.
@@ -48,8 +47,9 @@ struct Way {
 }
 
 /// What happens at one cluster, across tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Load {
+    cluster: ClusterName,
     under_way: AtomicU32,
     /// Since the last table: how many were answered, and the microseconds that they took together.
     answered: AtomicU64,
@@ -68,7 +68,6 @@ pub enum Choice {
 /// request any more and gives it back.
 #[derive(Debug)]
 pub struct Permit {
-    cluster: ClusterName,
     diverted: bool,
     load: Arc<Load>,
 }
@@ -89,11 +88,11 @@ impl Guard {
         let mut ways = Vec::with_capacity(places.len());
         for (_, place) in places {
             let ((cluster, _), cell) = (&table.clusters[place], &row.cells[place]);
-            let known = previous.and_then(|guard| guard.ways.iter().find(|way| way.cluster == *cluster));
-            let load = known.map_or_else(Arc::default, |way| Arc::clone(&way.load));
+            let known = previous.and_then(|guard| guard.way(cluster));
+            let load = known.map_or_else(|| Arc::new(Load::new(cluster)), |way| Arc::clone(&way.load));
             let wait = load.wait(known.and_then(|way| way.wait), passed);
             up_to += cell.share;
-            ways.push(Way { cluster: cluster.clone(), up_to, wait, limit: limit(cell.quota, wait), load });
+            ways.push(Way { up_to, wait, limit: limit(cell.quota, wait), load });
         }
         Some(Self { made: table.at, ways, shed: row.why_shed.unwrap_or(Shed::AllFull) })
     }
@@ -105,20 +104,32 @@ impl Guard {
         let Some(first) = self.ways.iter().position(|way| point < way.up_to || way.up_to > 1.0 - 1e-9) else {
             return Choice::Shed(self.shed);
         };
-        let (before, from) = self.ways.split_at(first);
-        for (number, way) in from.iter().chain(before).enumerate() {
-            if way.load.enter(way.limit) {
-                let (cluster, load) = (way.cluster.clone(), Arc::clone(&way.load));
-                return Choice::Send(Permit { cluster, diverted: number > 0, load });
-            }
-        }
-        Choice::Shed(Shed::AllFull)
+        self.from(first).next().map_or(Choice::Shed(Shed::AllFull), Choice::Send)
+    }
+
+    /// Where a request goes that failed at a cluster: to another one, outwards first.
+    pub fn choose_after(&self, failed: &ClusterName) -> Choice {
+        let first = self.ways.iter().position(|way| way.load.cluster == *failed).unwrap_or(0);
+        let elsewhere = self.from(first).find(|permit| permit.cluster() != failed);
+        elsewhere.map_or(Choice::Shed(Shed::AllFull), Choice::Send)
     }
 
     /// Requests under way to a cluster, and how many may be.
     pub fn under_way(&self, cluster: &ClusterName) -> Option<(u32, u32)> {
-        let way = self.ways.iter().find(|way| way.cluster == *cluster)?;
+        let way = self.way(cluster)?;
         Some((way.load.under_way.load(Ordering::Relaxed), way.limit))
+    }
+
+    fn way(&self, cluster: &ClusterName) -> Option<&Way> {
+        self.ways.iter().find(|way| way.load.cluster == *cluster)
+    }
+
+    /// Whoever takes a request, from one way outwards and then the nearer ones.
+    fn from(&self, first: usize) -> impl Iterator<Item = Permit> {
+        let (before, from) = self.ways.split_at(first.min(self.ways.len()));
+        let ways = from.iter().chain(before).enumerate();
+        ways.filter(|(_, way)| way.load.enter(way.limit))
+            .map(|(number, way)| Permit { diverted: number > 0, load: Arc::clone(&way.load) })
     }
 }
 
@@ -139,6 +150,15 @@ fn whole(number: f64) -> u32 {
 }
 
 impl Load {
+    fn new(cluster: &ClusterName) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            under_way: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
+            took: AtomicU64::new(0),
+        }
+    }
+
     fn enter(&self, limit: u32) -> bool {
         let entered = self.under_way.fetch_add(1, Ordering::Relaxed) < limit;
         if !entered {
@@ -162,7 +182,7 @@ impl Load {
 
 impl Permit {
     pub fn cluster(&self) -> &ClusterName {
-        &self.cluster
+        &self.load.cluster
     }
 
     /// Whether it goes elsewhere than the table says, as too much was under way there.
@@ -213,3 +233,6 @@ impl RetryBudget {
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 //! Nothing depends on names or on the order of anything: edges in the same place get the same shares.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, ObjectName};
@@ -38,6 +39,12 @@ pub struct Edge {
     pub rings: BTreeMap<ClusterName, u32>,
 }
 
+/// The ring of a measured round trip: about a zone, a city, a country, a continent, an ocean. Within a ring nothing is nearer, so that a few
+/// milliseconds more or less move no traffic.
+pub fn ring(round_trip: Duration) -> u32 {
+    [5, 15, 30, 60, 100, 160, 250].into_iter().map(|limit| u32::from(round_trip >= Duration::from_millis(limit))).sum()
+}
+
 /// More than a table has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
@@ -67,13 +74,17 @@ pub fn pour(
 
     let passed = previous.map_or(0.0, |table| seconds_between(table.at, now));
     let pace = Pace::after(passed);
-    let before: Vec<Option<Shares>> = edges.keys().map(|edge| Shares::of(previous?, edge, &clusters)).collect();
+    let before: Vec<Option<Shares>> = edges
+        .keys()
+        .enumerate()
+        .map(|(number, edge)| Shares::of(previous?, edge, &clusters, |place| waterfall.takes(number, place)))
+        .collect();
     let crowded = waterfall.crowded(&before);
     let mut rows = Vec::with_capacity(edges.len());
     for (number, (edge, before)) in edges.keys().zip(before).enumerate() {
         let target = waterfall.target(number);
         let shares = match before {
-            Some(before) => before.towards(&target, &clusters, &crowded, pace),
+            Some(before) => before.towards(&target, &crowded, pace),
             // Nothing to go on from.
             None => target.clone(),
         };
@@ -84,9 +95,9 @@ pub fn pour(
 
 /// Rooms are computed by us; what cannot be computed with takes nothing rather than everything.
 fn sane(room: &Room) -> Room {
-    let rate = if room.rate > 0.0 && room.out.is_none() { room.rate.min(UNLIMITED) } else { 0.0 };
-    let most = if room.most > rate { room.most.min(UNLIMITED) } else { rate };
-    Room { rate, most, ..*room }
+    let sane = |rate: f64| if rate > 0.0 && room.out.is_none() { rate.min(UNLIMITED) } else { 0.0 };
+    let rate = sane(room.rate);
+    Room { rate, most: sane(room.most).max(rate), ..*room }
 }
 
 /// The state of the pouring. Cells are numbered edge by edge.
@@ -170,20 +181,19 @@ impl<'a> Waterfall<'a> {
             let mut rest = false;
             for (edge, wish) in wishes.into_iter().enumerate().filter(|(_, wish)| *wish > 0.0) {
                 let mut missing = 0.0;
-                for place in 0..count {
+                for (place, granted) in granted.iter().enumerate() {
                     let cell = edge * count + place;
                     if within(self.rings[cell]) {
                         let wanted = wish * self.free[place];
-                        self.rates[cell] += wanted * granted[place];
-                        missing += wanted * (1.0 - granted[place]);
+                        self.rates[cell] += wanted * granted;
+                        missing += wanted * (1.0 - granted);
                     }
                 }
                 self.need[edge] = missing;
                 rest |= missing > 0.0;
             }
-            for place in 0..count {
-                let full = granted[place] < 1.0;
-                self.free[place] = if full { 0.0 } else { (self.free[place] - asked[place]).max(0.0) };
+            for ((free, asked), granted) in self.free.iter_mut().zip(asked).zip(granted) {
+                *free = if granted < 1.0 { 0.0 } else { (*free - asked).max(0.0) };
             }
             if !rest {
                 return;
@@ -203,6 +213,12 @@ impl<'a> Waterfall<'a> {
         let rates = &self.rates[edge * count..(edge + 1) * count];
         Shares { to: rates.iter().map(|rate| rate / demand).collect(), shed: self.need[edge] / demand, adrift: 0.0 }
             .normal()
+    }
+
+    /// Whether an edge can send anything to a cluster.
+    fn takes(&self, edge: usize, place: usize) -> bool {
+        let count = self.clusters.len();
+        self.clusters[place].1.most > 0.0 && self.rings[edge * count + place].is_some()
     }
 
     /// The clusters that get more than they can take if shares stay as they were.
@@ -232,8 +248,7 @@ impl<'a> Waterfall<'a> {
             })
             .collect::<Vec<_>>();
         let why_shed = (shares.shed > 0.0).then(|| {
-            let somebody =
-                cells.iter().zip(self.clusters).any(|(cell, (_, room))| cell.ring.is_some() && room.most > 0.0);
+            let somebody = (0..count).any(|place| self.takes(edge, place));
             if somebody { Shed::AllFull } else { Shed::AllOut }
         });
         Row { edge: name.clone(), demand: self.demand[edge], cells, shed: shares.shed, why_shed }
@@ -269,8 +284,10 @@ impl<'a> Waterfall<'a> {
         }
         let nearer = || (0..count).filter(|other| rings[*other].is_some_and(|other| other < ring));
         if share <= 0.0 && target <= 0.0 {
-            let full = self.left[place] <= 0.0 && self.spilled[edge];
-            return if full { Reason::Full { rate: room.rate } } else { Reason::NotNeeded };
+            let rates = &self.rates[edge * count..(edge + 1) * count];
+            let farther = |(other, rate): (&Option<u32>, &f64)| *other > Some(ring) && *rate > 0.0;
+            let passed = self.spilled[edge] || rings.iter().zip(rates).any(farther);
+            return if passed { Reason::Full { rate: room.rate } } else { Reason::NotNeeded };
         }
         if nearer().next().is_none() {
             return Reason::Nearest;
@@ -312,28 +329,38 @@ impl Pace {
 struct Shares {
     to: Vec<f64>,
     shed: f64,
-    /// What went to clusters that are gone.
+    /// What went to clusters that take nothing any more.
     adrift: f64,
 }
 
 impl Shares {
-    /// As they stand in a table, for the clusters of today. None where that table says nothing about the edge, or sent nothing anywhere.
-    fn of(table: &Table, edge: &ObjectName, clusters: &[(ClusterName, Room)]) -> Option<Self> {
+    /// As they stand in a table, for the clusters that take something today. None where that table says nothing about the edge, or nothing of
+    /// it is left.
+    fn of(
+        table: &Table,
+        edge: &ObjectName,
+        clusters: &[(ClusterName, Room)],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
         let row = table.row(edge)?;
-        let share = |name| table.place(name).and_then(|place| row.cells.get(place)).map_or(0.0, |cell| cell.share);
-        let to: Vec<f64> = clusters.iter().map(|(name, _)| share(name)).collect();
+        let share = |name: &ClusterName| Some(row.cells.get(table.place(name)?)?.share);
+        let to: Vec<f64> = clusters
+            .iter()
+            .enumerate()
+            .map(|(place, (name, _))| share(name).filter(|_| takes(place)).unwrap_or(0.0))
+            .collect();
         let sent: f64 = to.iter().sum();
         (sent > 0.0).then(|| Self { to, shed: row.shed, adrift: (1.0 - sent - row.shed).max(0.0) })
     }
 
     /// One step. What leaves its place goes to those that get too little, in proportion to what they are missing.
-    fn towards(&self, target: &Self, clusters: &[(ClusterName, Room)], crowded: &[bool], pace: Pace) -> Self {
+    fn towards(&self, target: &Self, crowded: &[bool], pace: Pace) -> Self {
         let differs = |(is, aim): (&f64, &f64)| (is - aim).abs() >= DEAD_BAND;
         let moves = self.to.iter().zip(&target.to).any(differs) || differs((&self.shed, &target.shed));
         let leaves = |place: usize| {
             let (is, aim) = (self.to[place], target.to[place]);
             let excess = (is - aim).max(0.0);
-            if clusters[place].1.rate <= 0.0 || (aim <= 0.0 && is < DEAD_BAND) {
+            if aim <= 0.0 && is < DEAD_BAND {
                 excess
             } else if !moves {
                 0.0
@@ -371,3 +398,6 @@ impl Shares {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! to a cluster beyond what it serves is an error. Agents report what they saw; that is noisy and arrives seconds later.
 #![allow(clippy::unwrap_used, unreachable_pub, dead_code, unused_imports)] // Both the tests and the example use it, each a part.
 
+mod divert;
 mod policy;
 mod scenario;
 
@@ -72,8 +73,14 @@ pub fn run(scenario: &Scenario, mut policy: Policy) -> Run {
         let known = (scenario.demand)(second.saturating_sub(1));
         let report = usize::try_from(second).unwrap().checked_sub(scenario.report_age).map(|at| reports[at]);
         let pods = std::array::from_fn(|region| (scenario.pods)(0, region));
-        let splits = policy.decide(scenario, second, &edges(known, per_region), pods, report.as_ref());
-        let (tick, seen) = serve(scenario, second, &splits, &mut noise);
+        let planned = policy.decide(scenario, second, &edges(known, per_region), pods, report.as_ref());
+        let edges = edges((scenario.demand)(second), per_region);
+        let splits = match policy.limits() {
+            Some(limits) => divert::divert(&edges, &planned, &limits, capacities(scenario, second)),
+            None => planned,
+        };
+        let (tick, seen) = serve(scenario, second, &edges, &splits, &mut noise);
+        policy.answered(&edges, &tick);
         ticks.push(tick);
         reports.push(seen);
     }
@@ -86,8 +93,23 @@ fn edges(demand: [f64; REGIONS], per_region: u32) -> Vec<(usize, f64)> {
     (0..REGIONS).flat_map(edge).collect()
 }
 
-fn serve(scenario: &Scenario, second: u32, splits: &[Split], noise: &mut Noise) -> (Tick, [Seen; REGIONS]) {
-    let edges = edges((scenario.demand)(second), scenario.edges_per_region);
+/// What each region really serves.
+fn capacities(scenario: &Scenario, second: u32) -> [f64; REGIONS] {
+    std::array::from_fn(|region| f64::from((scenario.pods)(second, region)) * (scenario.strength)(second, region))
+}
+
+/// How long a request from one region to another takes there, in milliseconds.
+pub fn takes(from: usize, to: usize, utilization: f64) -> f64 {
+    RTT[from][to] + SERVICE_TIME / (1.0 - utilization.min(MOST_UTILIZATION))
+}
+
+fn serve(
+    scenario: &Scenario,
+    second: u32,
+    edges: &[(usize, f64)],
+    splits: &[Split],
+    noise: &mut Noise,
+) -> (Tick, [Seen; REGIONS]) {
     let mut tick = Tick { second, ..Tick::default() };
     let mut load = [0.0; REGIONS];
     for ((home, demand), split) in edges.iter().zip(splits) {
@@ -99,8 +121,7 @@ fn serve(scenario: &Scenario, second: u32, splits: &[Split], noise: &mut Noise) 
         }
         tick.home[*home] += split.to[*home] / f64::from(scenario.edges_per_region);
     }
-    let capacity: [f64; REGIONS] =
-        std::array::from_fn(|region| f64::from((scenario.pods)(second, region)) * (scenario.strength)(second, region));
+    let capacity = capacities(scenario, second);
     let served: [f64; REGIONS] = std::array::from_fn(|region| load[region].min(capacity[region]));
     tick.lost = tick.shed + (0..REGIONS).map(|region| load[region] - served[region]).sum::<f64>();
     for region in 0..REGIONS {
@@ -110,8 +131,7 @@ fn serve(scenario: &Scenario, second: u32, splits: &[Split], noise: &mut Noise) 
     let mut weighted = 0.0;
     for ((home, demand), split) in edges.iter().zip(splits) {
         for (region, share) in split.to.iter().enumerate() {
-            let wait = SERVICE_TIME / (1.0 - tick.utilization[region].min(MOST_UTILIZATION));
-            weighted += demand * share * (RTT[*home][region] + wait);
+            weighted += demand * share * takes(*home, region, tick.utilization[region]);
         }
     }
     let sent = tick.offered - tick.shed;

@@ -1,11 +1,12 @@
 //! Who decides where traffic goes: we, and others beside us.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use model::overflow::{Capacity, Edge, Limits, Report, Room, Table, pour};
+use model::overflow::{Capacity, Choice, Edge, Guard, Limits, Report, Room, Row, Table, pour, ring};
 use model::{ClusterName, ObjectName, Timestamp};
 
-use super::{REGIONS, RTT, Scenario, Seen, Split};
+use super::{REGIONS, RTT, Scenario, Seen, Split, Tick, takes};
 
 /// Envoy fails over between priorities by health, with this factor of reserve.
 const OVERPROVISIONING: f64 = 1.4;
@@ -25,11 +26,17 @@ pub enum Policy {
 pub struct Ours {
     capacities: [Capacity; REGIONS],
     pub table: Option<Table>,
+    /// One for each edge, where edges have them.
+    guards: Option<Vec<Guard>>,
 }
 
 impl Policy {
     pub fn ours() -> Self {
         Self::Ours(Box::default())
+    }
+
+    pub fn ours_guarded() -> Self {
+        Self::Ours(Box::new(Ours { guards: Some(Vec::new()), ..Ours::default() }))
     }
 
     pub fn load_aware() -> Self {
@@ -55,6 +62,30 @@ impl Policy {
             }
             Self::Declared => declared(scenario, edges, ready),
             Self::Ours(ours) => ours.decide(scenario, second, edges, pods, report),
+        }
+    }
+}
+
+impl Policy {
+    /// How many requests each edge lets be under way to each region.
+    pub fn limits(&self) -> Option<Vec<[u32; REGIONS]>> {
+        let Self::Ours(ours) = self else { return None };
+        let limit = |guard: &Guard, region| guard.under_way(&cluster(region)).map_or(0, |(_, limit)| limit);
+        let limits = |guard| std::array::from_fn(|region| limit(guard, region));
+        Some(ours.guards.as_ref()?.iter().map(limits).collect())
+    }
+
+    /// Tells the edges how long answers took.
+    pub fn answered(&mut self, edges: &[(usize, f64)], tick: &Tick) {
+        let Self::Ours(ours) = self else { return };
+        for (guard, (home, _)) in ours.guards.iter().flatten().zip(edges) {
+            // A request here and there; what it takes is the same for all of a tick.
+            for point in (0..100).map(|percent| f64::from(percent) / 100.0) {
+                if let Choice::Send(permit) = guard.choose(point) {
+                    let region = (0..REGIONS).find(|region| cluster(*region) == *permit.cluster()).unwrap();
+                    permit.answered(Duration::from_secs_f64(takes(*home, region, tick.utilization[region]) / 1000.0));
+                }
+            }
         }
     }
 }
@@ -147,6 +178,10 @@ impl Ours {
         }
         let rooms = std::array::from_fn(|region| self.capacities[region].room(&limits, None, now));
         let table = pour(&demands(edges), &named(rooms), self.table.as_ref(), now).unwrap();
+        if let Some(guards) = &mut self.guards {
+            let renewed = |(number, row): (usize, &Row)| Guard::new(&table, &row.edge, guards.get(number)).unwrap();
+            *guards = table.rows.iter().enumerate().map(renewed).collect();
+        }
         let splits = splits(&table);
         self.table = Some(table);
         splits
@@ -155,9 +190,8 @@ impl Ours {
 
 fn demands(edges: &[(usize, f64)]) -> BTreeMap<ObjectName, Edge> {
     let edge = |(number, &(home, demand)): (usize, &(usize, f64))| {
-        // A millisecond is a ring.
-        let ring = |region: usize| [1, 20, 70, 80].iter().position(|rtt| f64::from(*rtt) >= RTT[home][region]).unwrap();
-        let rings = (0..REGIONS).map(|region| (cluster(region), u32::try_from(ring(region)).unwrap())).collect();
+        let ring = |region: usize| ring(Duration::from_secs_f64(RTT[home][region] / 1000.0));
+        let rings = (0..REGIONS).map(|region| (cluster(region), ring(region))).collect();
         (format!("edge-{number:02}").parse().unwrap(), Edge { demand, rings })
     };
     edges.iter().enumerate().map(edge).collect()
@@ -172,9 +206,6 @@ fn cluster(region: usize) -> ClusterName {
 }
 
 fn splits(table: &Table) -> Vec<Split> {
-    let split = |row: &model::overflow::Row| Split {
-        to: std::array::from_fn(|region| row.cells[region].share),
-        shed: row.shed,
-    };
+    let split = |row: &Row| Split { to: std::array::from_fn(|region| row.cells[region].share), shed: row.shed };
     table.rows.iter().map(split).collect()
 }
