@@ -2,7 +2,7 @@
 
 mod simulation;
 
-use simulation::{DROP, Policy, Run, Scenario, Tick, WARM, deviation, highest, named, run};
+use simulation::{DROP, Policy, Run, Scenario, Tick, WARM, deviation, highest, named, run, run_with};
 
 /// By then an estimate that began with a wrong declared rate is what was measured.
 const LEARNT: u32 = 60;
@@ -26,13 +26,13 @@ fn s1_nothing_leaves_home_while_there_is_room() {
 
 #[test]
 fn s2_and_s3_overflow_without_errors_and_without_swinging() {
-    for name in ["S2", "S3"] {
-        for run in both(&named(name)) {
-            let steady = run.since(LEARNT);
-            assert!(lost(steady) <= 0.0, "{name}: {} were lost", lost(steady));
-            assert!(highest(steady) <= 0.82, "{name}: a region was at {}", highest(steady));
-            assert!(deviation(steady) < 2.0, "{name}: shares swing by {} points", deviation(steady));
-        }
+    // One seed could be luck.
+    for (name, seed) in ["S2", "S3"].into_iter().flat_map(|name| (0..10).map(move |seed| (name, seed))) {
+        let run = run_with(&named(name), Policy::ours(), seed);
+        let steady = run.since(LEARNT);
+        assert!(lost(steady) <= 0.0, "{name}: {} were lost", lost(steady));
+        assert!(highest(steady) <= 0.82, "{name}: a region was at {}", highest(steady));
+        assert!(deviation(steady) < 2.0, "{name}: shares swing by {} points", deviation(steady));
     }
     // What is declared right costs nothing from the first second on; to learn that it is wrong costs a little.
     let [right, guarded] = both(&named("S2"));

@@ -3,8 +3,9 @@
 //! A pod that serves `r / n` at utilisation `u` would serve `r / (n u)` at 1, and `u*` of that where the policy wants it. That is averaged
 //! over time and multiplied by the pods that are ready, where pods that have just come count little by little.
 //!
-//! Reports come from tenants. They decide about their own service alone, and even there not beyond what is declared: a report must
-//! agree with what the edges counted, and what it leads to is capped.
+//! Reports come from tenants. They decide about their own service alone, and even there not beyond what is declared: a reported rate must
+//! agree with what the edges counted, and what it leads to is capped. Where both agree the edges' count is computed with: it is ours,
+//! less noisy, and does not contain what a service gets past the edges, for which there has to be room as well.
 
 use crate::fact::Timestamp;
 use crate::overflow::table::{Basis, Out, Room};
@@ -81,7 +82,8 @@ impl Report {
     }
 
     fn agrees_with(&self, counted: f64) -> bool {
-        (self.served - counted).abs() <= TOLERANCE * self.served.max(counted) + TOLERATED_RATE
+        let sane = (0.0..=UNLIMITED).contains(&counted);
+        sane && (self.served - counted).abs() <= TOLERANCE * self.served.max(counted) + TOLERATED_RATE
     }
 }
 
@@ -139,7 +141,7 @@ impl Capacity {
         let agrees = report.agrees_with(counted);
         let measurable = report.utilization >= LEAST_UTILIZATION && report.ready > 0;
         let seen = match (agrees, measurable) {
-            (true, true) => Some(report.served / (f64::from(report.ready) * report.utilization) * limits.utilization),
+            (true, true) => Some(counted / (f64::from(report.ready) * report.utilization) * limits.utilization),
             (true, false) => None,
             (false, _) => limits.cold(),
         };

@@ -30,11 +30,12 @@ pub fn divert(
             }
         }
     }
-    let split = |((_, demand), (rates, refused)): (&(usize, f64), (&[f64; REGIONS], &[f64; REGIONS]))| {
-        (rates.map(|rate| rate / demand), refused.iter().sum::<f64>() / demand)
-    };
-    let diverted = edges.iter().zip(rates.iter().zip(&refused)).map(split);
-    diverted.zip(splits).map(|((to, refused), planned)| Split { to, shed: planned.shed + refused }).collect()
+    let mut diverted = Vec::with_capacity(edges.len());
+    for (number, (_, demand)) in edges.iter().enumerate() {
+        let refused = refused[number].iter().sum::<f64>() / demand;
+        diverted.push(Split { to: rates[number].map(|rate| rate / demand), shed: splits[number].shed + refused });
+    }
+    diverted
 }
 
 /// The rate at which so many are under way (Little's law).
@@ -51,10 +52,10 @@ fn settled(
     capacity: f64,
 ) -> f64 {
     let comes = |utilization: f64| {
-        let from = |((home, _), (rates, limits)): (&(usize, f64), (&[f64; REGIONS], &[u32; REGIONS]))| {
-            rates[region].min(most(*home, region, limits[region], utilization))
+        let from = |(number, (home, _)): (usize, &(usize, f64))| {
+            rates[number][region].min(most(*home, region, limits[number][region], utilization))
         };
-        edges.iter().zip(rates.iter().zip(limits)).map(from).sum::<f64>()
+        edges.iter().enumerate().map(from).sum::<f64>()
     };
     let (mut low, mut high) = (0.0, MOST_UTILIZATION);
     for _ in 0..40 {

@@ -63,8 +63,13 @@ pub struct Run {
     measured_from: u32,
 }
 
-pub fn run(scenario: &Scenario, mut policy: Policy) -> Run {
-    let mut noise = Noise(0x5eed);
+pub fn run(scenario: &Scenario, policy: Policy) -> Run {
+    run_with(scenario, policy, 0)
+}
+
+/// With the noise of this number.
+pub fn run_with(scenario: &Scenario, mut policy: Policy, seed: u64) -> Run {
+    let mut noise = Noise(seed);
     let mut reports: Vec<[Seen; REGIONS]> = Vec::new();
     let mut ticks = Vec::new();
     let per_region = scenario.edges_per_region;
@@ -79,10 +84,10 @@ pub fn run(scenario: &Scenario, mut policy: Policy) -> Run {
             Some(limits) => divert::divert(&edges, &planned, &limits, capacities(scenario, second)),
             None => planned,
         };
-        let (tick, seen) = serve(scenario, second, &edges, &splits, &mut noise);
+        let (tick, reported) = serve(scenario, second, &edges, &splits, &mut noise);
         policy.answered(&edges, &tick);
         ticks.push(tick);
-        reports.push(seen);
+        reports.push(reported);
     }
     Run { ticks, measured_from: scenario.measured_from }
 }
@@ -184,7 +189,7 @@ pub fn deviation(ticks: &[Tick]) -> f64 {
     100.0 * (ticks.iter().map(|tick| (tick.home[0] - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-/// The same numbers in every run.
+/// The same numbers in every run of a seed.
 struct Noise(u64);
 
 impl Noise {

@@ -80,7 +80,7 @@ impl Policy {
         let Self::Ours(ours) = self else { return };
         for (guard, (home, _)) in ours.guards.iter().flatten().zip(edges) {
             // A request here and there; what it takes is the same for all of a tick.
-            for point in (0..100).map(|percent| f64::from(percent) / 100.0) {
+            for point in (0..20).map(|twentieth| f64::from(twentieth) / 20.0) {
                 if let Choice::Send(permit) = guard.choose(point) {
                     let region = (0..REGIONS).find(|region| cluster(*region) == *permit.cluster()).unwrap();
                     permit.answered(Duration::from_secs_f64(takes(*home, region, tick.utilization[region]) / 1000.0));

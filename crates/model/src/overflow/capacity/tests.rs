@@ -207,9 +207,21 @@ fn how_far_reports_and_counts_may_be_apart() {
         (10.0, 0.0, true),
         (0.0, 20.0, false),
         (1000.0, f64::NAN, false),
+        (1000.0, f64::INFINITY, false),
+        (1.0, -1.0, false),
     ] {
         assert_eq!(report(served, 0.5, 1).agrees_with(counted), agrees, "{served} {counted}");
     }
+}
+
+#[test]
+fn there_is_room_for_what_comes_past_the_edges() {
+    let mut capacity = Capacity::default();
+    // 700 of 800 come through the edges, at the wanted utilisation.
+    for second in 0..60 {
+        capacity.observe(report(800.0, 0.8, 10), 700.0, &declared(), at(second));
+    }
+    assert_near(rate(&capacity, &declared(), 60), 700.0);
 }
 
 #[test]
