@@ -2,7 +2,7 @@
 
 mod simulation;
 
-use simulation::{DROP, Policy, Run, Scenario, Tick, WARM, deviation, highest, named, run, run_with};
+use simulation::{DROP, Policy, Run, Scenario, Tick, WARM, all, deviation, highest, line, named, run, run_with};
 
 /// By then an estimate that began with a wrong declared rate is what was measured.
 const LEARNT: u32 = 60;
@@ -142,4 +142,15 @@ fn the_simulation_agrees_with_arithmetic() {
     let (lost, remote, mean) = run(&named("S2"), Policy::Priority).cells();
     let expected = (1500.0 * 501.0 + 300.0 * (1.0 + 10.0 / 0.7) + 200.0 * (1.0 + 10.0 / 0.8)) / 2000.0;
     assert!((lost - 25.0).abs() < 1e-6 && remote <= 0.0 && (mean - expected).abs() < 1e-6, "{lost} {remote} {mean}");
+}
+
+/// `make simulate-overflow` prints what has to stand there.
+#[test]
+fn the_document_has_the_figures_of_this_code() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/overflow.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    for scenario in all() {
+        let line = line(&scenario);
+        assert!(document.lines().any(|there| there == line), "docs/overflow.md does not have\n{line}");
+    }
 }

@@ -8,41 +8,26 @@ mod plot;
 mod simulation;
 
 use plot::Stroke;
-use simulation::{DROP, Policy, Run, Scenario, WARM, all, deviation, highest, named, run};
+use simulation::{DROP, POLICIES, Policy, Scenario, WARM, all, deviation, highest, line, named, run};
 
-/// Who is compared, and how it is drawn.
-const POLICIES: [Peer; 5] = [
-    Peer { name: "Envoy priority levels", policy: || Policy::Priority, stroke: plain("#888888") },
-    Peer { name: "Envoy load_aware_locality", policy: Policy::load_aware, stroke: plain("#e69f00") },
-    Peer {
-        name: "declared-rate waterfall",
-        policy: || Policy::Declared,
-        stroke: Stroke { dashes: "6 3", ..plain("#56b4e9") },
-    },
-    Peer { name: "ours, table alone", policy: Policy::ours, stroke: Stroke { dashes: "2 2", ..plain("#009e73") } },
-    Peer { name: "ours", policy: Policy::ours_guarded, stroke: Stroke { width: 2.5, ..plain("#00634a") } },
+/// How each policy is drawn.
+const STROKES: [Stroke; 5] = [
+    plain("#888888"),
+    plain("#e69f00"),
+    Stroke { dashes: "6 3", ..plain("#56b4e9") },
+    Stroke { dashes: "2 2", ..plain("#009e73") },
+    Stroke { width: 2.5, ..plain("#00634a") },
 ];
-
-struct Peer {
-    name: &'static str,
-    policy: fn() -> Policy,
-    stroke: Stroke,
-}
 
 const fn plain(colour: &'static str) -> Stroke {
     Stroke { colour, width: 1.5, dashes: "" }
 }
 
 fn main() {
-    println!("| scenario (requests/s in A/B/C) | {} |", POLICIES.map(|peer| peer.name).join(" | "));
+    println!("| scenario (requests/s in A/B/C) | {} |", POLICIES.map(|(name, _)| name).join(" | "));
     println!("|---|---|---|---|---|---|");
     for scenario in all() {
-        println!(
-            "| {} {} | {} |",
-            scenario.name,
-            scenario.what,
-            POLICIES.map(|peer| cells(&run(&scenario, (peer.policy)()))).join(" | ")
-        );
+        println!("{}", line(&scenario));
     }
     println!("\nCells: lost % / served remotely % / mean ms.\n");
     for name in ["S2", "S3", "S5", "S7", "S8"] {
@@ -55,11 +40,6 @@ fn main() {
         std::fs::write(&path, drawing()).unwrap();
         println!("\nDrawn to {path}");
     }
-}
-
-fn cells(run: &Run) -> String {
-    let (lost, remote, mean) = run.cells();
-    format!("{lost:.1} / {remote:.0} / {mean:.0}")
 }
 
 /// What the gates of the tests look at.
@@ -80,18 +60,19 @@ fn drawing() -> String {
     ];
     let mut panels = Vec::new();
     for (name, what, from, seconds) in columns {
-        let runs = POLICIES.map(|peer| (run(&named(name), (peer.policy)()), peer.stroke));
+        let runs = POLICIES.map(|(_, policy)| run(&named(name), policy()));
         for (unit, of) in [
             ("lost %", (|tick| 100.0 * tick.lost / tick.offered) as fn(&simulation::Tick) -> f64),
             ("remote %", |tick| 100.0 * tick.remote / tick.offered),
             ("mean ms", |tick| tick.mean_ms),
         ] {
-            let lines = runs.iter().map(|(run, stroke)| {
+            let lines = runs.iter().zip(STROKES).map(|(run, stroke)| {
                 let ticks = run.since(from).iter().take_while(|tick| tick.second <= from + seconds);
-                (ticks.map(|tick| (f64::from(tick.second - from), of(tick))).collect(), *stroke)
+                (ticks.map(|tick| (f64::from(tick.second - from), of(tick))).collect(), stroke)
             });
             panels.push(plot::Panel { title: format!("{name}: {what}"), unit, lines: lines.collect() });
         }
     }
-    plot::draw(&POLICIES.map(|peer| (peer.name, peer.stroke)), &panels, 3)
+    let legend: Vec<(&str, Stroke)> = POLICIES.iter().map(|(name, _)| *name).zip(STROKES).collect();
+    plot::draw(&legend, &panels, 3)
 }

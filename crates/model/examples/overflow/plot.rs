@@ -24,13 +24,13 @@ pub(crate) struct Panel {
 /// Panels column by column, so many in each, below a legend.
 pub(crate) fn draw(legend: &[(&str, Stroke)], panels: &[Panel], rows: usize) -> String {
     let columns = panels.len().div_ceil(rows);
-    let (width, height) = (place(columns, WIDTH), TOP + place(rows, HEIGHT));
+    let (width, height) = (place(columns, WIDTH), TOP + place(rows, HEIGHT) - GAP);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     for (number, (name, stroke)) in legend.iter().enumerate() {
-        let x = GAP + place(number, 160.0) - GAP * f64::from(u32::try_from(number + 1).unwrap());
+        let x = place(number, 165.0);
         polyline(&mut svg, &[(x, 24.0), (x + 26.0, 24.0)], *stroke);
         text(&mut svg, x + 31.0, 28.0, "start", name);
     }

@@ -8,7 +8,7 @@ mod divert;
 mod policy;
 mod scenario;
 
-pub use policy::Policy;
+pub use policy::{POLICIES, Policy};
 pub use scenario::{DROP, Scenario, Signal, WARM, all, named};
 
 /// A, B and C.
@@ -175,6 +175,15 @@ impl Run {
     pub fn last_loss(&self) -> Option<u32> {
         self.ticks.iter().rev().find(|tick| tick.lost > 1e-6).map(|tick| tick.second)
     }
+}
+
+/// A scenario's line of the table in `docs/overflow.md`: lost % / served remotely % / mean ms for each policy.
+pub fn line(scenario: &Scenario) -> String {
+    let cells = POLICIES.map(|(_, policy)| {
+        let (lost, remote, mean) = run(scenario, policy()).cells();
+        format!("{lost:.1} / {remote:.0} / {mean:.0}")
+    });
+    format!("| {} {} | {} |", scenario.name, scenario.what, cells.join(" | "))
 }
 
 /// The highest utilisation of any region.

@@ -22,6 +22,15 @@ pub enum Policy {
     Ours(Box<Ours>),
 }
 
+/// All who are compared.
+pub const POLICIES: [(&str, fn() -> Policy); 5] = [
+    ("Envoy priority levels", || Policy::Priority),
+    ("Envoy load_aware_locality", Policy::load_aware),
+    ("declared-rate waterfall", || Policy::Declared),
+    ("ours, table alone", Policy::ours),
+    ("ours", Policy::ours_guarded),
+];
+
 #[derive(Default)]
 pub struct Ours {
     capacities: [Capacity; REGIONS],
