@@ -109,6 +109,9 @@ fn s8_twelve_edges_do_what_three_do() {
         assert!((twelve.mean_ms - three.mean_ms).abs() < 1e-6, "second {}", twelve.second);
     }
     assert!(lost(&twelve.ticks) <= 0.0);
+    // It is the shared table that does it: with one each, they run after the same room.
+    let (alone, ..) = run(&named("S8"), Policy::alone()).cells();
+    assert!(alone > 5.0, "{alone} %");
 }
 
 /// Only shedding helps: whatever is above what all can serve is lost, and hardly more.

@@ -34,6 +34,8 @@ fn main() {
         println!("{name}, table alone: {}", gates(&named(name), Policy::ours()));
         println!("{name}, with guards: {}", gates(&named(name), Policy::ours_guarded()));
     }
+    let (lost, remote, mean) = run(&named("S8"), Policy::alone()).cells();
+    println!("S8, each edge with a table of its own: {lost:.1} / {remote:.0} / {mean:.0}");
     let dropped = run(&named("S11"), Policy::ours_guarded()).since(DROP + 25)[0];
     println!("S11: {:.2} % are remote 25 s after the drop", 100.0 * dropped.remote / dropped.offered);
     if let Some(path) = std::env::args().nth(1) {

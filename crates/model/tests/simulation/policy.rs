@@ -20,10 +20,15 @@ pub enum Policy {
     Declared,
     /// The product's code.
     Ours(Box<Ours>),
+    /// The same with a table for each edge, which knows of the others only what the reports tell.
+    Alone(Box<Alone>),
 }
 
+/// A name and how one begins.
+type Peer = (&'static str, fn() -> Policy);
+
 /// All who are compared.
-pub const POLICIES: [(&str, fn() -> Policy); 5] = [
+pub const POLICIES: [Peer; 5] = [
     ("Envoy priority levels", || Policy::Priority),
     ("Envoy load_aware_locality", Policy::load_aware),
     ("declared-rate waterfall", || Policy::Declared),
@@ -39,7 +44,19 @@ pub struct Ours {
     guards: Option<Vec<Guard>>,
 }
 
+#[derive(Default)]
+pub struct Alone {
+    capacities: [Capacity; REGIONS],
+    tables: Vec<Table>,
+    /// What each edge sent where, by the second.
+    sent: Vec<Vec<[f64; REGIONS]>>,
+}
+
 impl Policy {
+    pub fn alone() -> Self {
+        Self::Alone(Box::default())
+    }
+
     pub fn ours() -> Self {
         Self::Ours(Box::default())
     }
@@ -71,6 +88,7 @@ impl Policy {
             }
             Self::Declared => declared(scenario, edges, ready),
             Self::Ours(ours) => ours.decide(scenario, second, edges, pods, report),
+            Self::Alone(alone) => alone.decide(scenario, second, edges, pods, report),
         }
     }
 }
@@ -175,17 +193,8 @@ impl Ours {
         pods: [u32; REGIONS],
         report: Option<&[Seen; REGIONS]>,
     ) -> Vec<Split> {
-        let now = Timestamp((1_000_000 + u64::from(second)) * 1_000_000_000);
-        let limits = Limits::new(0.8, scenario.declared);
-        for (region, capacity) in self.capacities.iter_mut().enumerate() {
-            match report.map(|seen| seen[region]) {
-                Some(Seen { served, utilization, ready, counted }) => {
-                    capacity.observe(Report::check(served, utilization, ready).unwrap(), counted, &limits, now);
-                }
-                None => capacity.ready(pods[region], now),
-            }
-        }
-        let rooms = std::array::from_fn(|region| self.capacities[region].room(&limits, None, now));
+        let now = moment(second);
+        let rooms = observe(&mut self.capacities, scenario, now, pods, report);
         let table = pour(&demands(edges), &named(rooms), self.table.as_ref(), now).unwrap();
         if let Some(guards) = &mut self.guards {
             let renewed = |(number, row): (usize, &Row)| Guard::new(&table, &row.edge, guards.get(number)).unwrap();
@@ -195,6 +204,60 @@ impl Ours {
         self.table = Some(table);
         splits
     }
+}
+
+impl Alone {
+    fn decide(
+        &mut self,
+        scenario: &Scenario,
+        second: u32,
+        edges: &[(usize, f64)],
+        pods: [u32; REGIONS],
+        report: Option<&[Seen; REGIONS]>,
+    ) -> Vec<Split> {
+        let now = moment(second);
+        let rooms = observe(&mut self.capacities, scenario, now, pods, report);
+        let reported = self.sent.len().checked_sub(scenario.report_age).and_then(|at| self.sent.get(at));
+        let mut tables = Vec::with_capacity(edges.len());
+        for (number, edge) in edges.iter().enumerate() {
+            let mut rooms = rooms;
+            for (region, room) in rooms.iter_mut().enumerate() {
+                let mine = reported.map_or(0.0, |sent| sent[number][region]);
+                let others = report.map_or(0.0, |seen| (seen[region].served - mine).max(0.0));
+                *room = Room { rate: (room.rate - others).max(0.0), most: (room.most - others).max(0.0), ..*room };
+            }
+            tables.push(pour(&demands(&[*edge]), &named(rooms), self.tables.get(number), now).unwrap());
+        }
+        let splits: Vec<Split> = tables.iter().flat_map(splits).collect();
+        let sent = |((_, demand), split): (&(usize, f64), &Split)| split.to.map(|share| share * demand);
+        self.sent.push(edges.iter().zip(&splits).map(sent).collect());
+        self.tables = tables;
+        splits
+    }
+}
+
+fn moment(second: u32) -> Timestamp {
+    Timestamp((1_000_000 + u64::from(second)) * 1_000_000_000)
+}
+
+/// What each region can take, after a report.
+fn observe(
+    capacities: &mut [Capacity; REGIONS],
+    scenario: &Scenario,
+    now: Timestamp,
+    pods: [u32; REGIONS],
+    report: Option<&[Seen; REGIONS]>,
+) -> [Room; REGIONS] {
+    let limits = Limits::new(0.8, scenario.declared);
+    for (region, capacity) in capacities.iter_mut().enumerate() {
+        match report.map(|seen| seen[region]) {
+            Some(Seen { served, utilization, ready, counted }) => {
+                capacity.observe(Report::check(served, utilization, ready).unwrap(), counted, &limits, now);
+            }
+            None => capacity.ready(pods[region], now),
+        }
+    }
+    std::array::from_fn(|region| capacities[region].room(&limits, None, now))
 }
 
 fn demands(edges: &[(usize, f64)]) -> BTreeMap<ObjectName, Edge> {
