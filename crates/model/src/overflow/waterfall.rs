@@ -6,7 +6,7 @@
 //!
 //! Nothing depends on names or on the order of anything: edges in the same place get the same shares.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fact::Timestamp;
@@ -14,10 +14,10 @@ use crate::identity::{ClusterName, ObjectName};
 use crate::overflow::table::{Cell, Reason, Room, Row, Shed, Table};
 use crate::overflow::{UNLIMITED, seconds_between};
 
-/// A tenant's clusters that serve one service. The table has a cell for each edge.
+/// A tenant's clusters that serve one service. A table of this size is made within its second.
 pub const MAX_CLUSTERS: usize = 256;
-/// Gateways in one place are one edge; there are some hundred places in the world.
-pub const MAX_EDGES: usize = 1024;
+/// Gateways in one place are one edge; no cloud has more places in the world.
+pub const MAX_EDGES: usize = 256;
 
 /// How much of the way a share goes in a second when it leaves a cluster that is full: half, so that reports which are seconds old do
 /// not make it go too far.
@@ -28,6 +28,8 @@ const RETURNING: f64 = 0.1;
 const DEAD_BAND: f64 = 0.01;
 /// Edges without traffic have shares too, for the first request: those of somebody with next to none.
 const LEAST_DEMAND: f64 = 1e-3;
+/// Parts of a demand that are smaller were left by rounding.
+const ROUNDING: f64 = 1e-9;
 
 /// A gateway, or all gateways in one place.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +81,8 @@ pub fn pour(
         .enumerate()
         .map(|(number, edge)| Shares::of(previous?, edge, &clusters, |place| waterfall.takes(number, place)))
         .collect();
-    let crowded = waterfall.crowded(&before);
+    let arrivals = waterfall.arrivals();
+    let crowded = waterfall.crowded(&before, &arrivals);
     let mut rows = Vec::with_capacity(edges.len());
     for (number, (edge, before)) in edges.keys().zip(before).enumerate() {
         let target = waterfall.target(number);
@@ -88,7 +91,7 @@ pub fn pour(
             // Nothing to go on from.
             None => target.clone(),
         };
-        rows.push(waterfall.row(number, edge, &shares, &target));
+        rows.push(waterfall.row(number, edge, &shares, &target, &arrivals));
     }
     Ok(Table { at: now, clusters, rows })
 }
@@ -139,9 +142,14 @@ impl<'a> Waterfall<'a> {
     }
 
     fn fill_by_ring(&mut self) {
-        let rings: BTreeSet<u32> = self.rings.iter().flatten().copied().collect();
-        for ring in rings {
-            self.fill(|of_cell| of_cell == Some(ring));
+        let mut rings: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (cell, ring) in self.rings.iter().enumerate() {
+            if let Some(ring) = ring {
+                rings.entry(*ring).or_default().push(cell);
+            }
+        }
+        for cells in rings.values() {
+            self.fill(cells);
         }
         self.left.clone_from(&self.free);
         self.spilled = self.need.iter().map(|&need| need > 0.0).collect();
@@ -152,59 +160,47 @@ impl<'a> Waterfall<'a> {
         for (free, (_, room)) in self.free.iter_mut().zip(self.clusters) {
             *free += room.most - room.rate;
         }
-        self.fill(|of_cell| of_cell.is_some());
+        let cells: Vec<usize> = (0..self.rings.len()).filter(|cell| self.rings[*cell].is_some()).collect();
+        self.fill(&cells);
     }
 
-    /// Places what the edges need in the clusters of such rings. Each edge asks every cluster in proportion to what that has free; one that
-    /// is asked for more than that gives everybody the same part of it and is full, and the rest asks again. So there are at most as many
-    /// rounds as clusters.
-    fn fill(&mut self, within: impl Fn(Option<u32>) -> bool) {
+    /// Places what the edges need, within these cells. Each edge asks every cluster in proportion to what that has free; one that is asked for
+    /// more than that gives everybody the same part of it and is full, and the rest asks again. So there are at most as many rounds as
+    /// clusters.
+    fn fill(&mut self, cells: &[usize]) {
         let count = self.clusters.len();
-        loop {
+        let mut rest = true;
+        while rest {
+            let mut open = vec![0.0; self.need.len()];
+            for cell in cells {
+                open[cell / count] += self.free[cell % count];
+            }
+            let wanted = |cell: usize, need: &[f64], free: &[f64]| match open[cell / count] {
+                open if open > 0.0 => need[cell / count] * (free[cell % count] / open),
+                _ => 0.0,
+            };
             let mut asked = vec![0.0; count];
-            let wishes: Vec<f64> = (0..self.need.len())
-                .map(|edge| {
-                    let open = self.open(edge, &within).map(|place| self.free[place]).sum::<f64>();
-                    // Per request per second that is free.
-                    let wish = if open > 0.0 { self.need[edge] / open } else { 0.0 };
-                    for place in self.open(edge, &within) {
-                        asked[place] += wish * self.free[place];
-                    }
-                    wish
-                })
-                .collect();
-            let granted: Vec<f64> = asked
-                .iter()
-                .zip(&self.free)
-                .map(|(&asked, &free)| if asked > free { free / asked } else { 1.0 })
-                .collect();
-            let mut rest = false;
-            for (edge, wish) in wishes.into_iter().enumerate().filter(|(_, wish)| *wish > 0.0) {
-                let mut missing = 0.0;
-                for (place, granted) in granted.iter().enumerate() {
-                    let cell = edge * count + place;
-                    if within(self.rings[cell]) {
-                        let wanted = wish * self.free[place];
-                        self.rates[cell] += wanted * granted;
-                        missing += wanted * (1.0 - granted);
-                    }
-                }
-                self.need[edge] = missing;
-                rest |= missing > 0.0;
+            for cell in cells {
+                asked[cell % count] += wanted(*cell, &self.need, &self.free);
+            }
+            let part = |(asked, free): (&f64, &f64)| if asked > free { free / asked } else { 1.0 };
+            let granted: Vec<f64> = asked.iter().zip(&self.free).map(part).collect();
+            let mut missing = vec![0.0; self.need.len()];
+            for cell in cells {
+                let wanted = wanted(*cell, &self.need, &self.free);
+                self.rates[*cell] += wanted * granted[cell % count];
+                missing[cell / count] += wanted * (1.0 - granted[cell % count]);
+            }
+            rest = false;
+            for (edge, missing) in missing.into_iter().enumerate().filter(|(edge, _)| open[*edge] > 0.0) {
+                let real = missing > ROUNDING * self.demand[edge];
+                self.need[edge] = if real { missing } else { 0.0 };
+                rest |= real;
             }
             for ((free, asked), granted) in self.free.iter_mut().zip(asked).zip(granted) {
                 *free = if granted < 1.0 { 0.0 } else { (*free - asked).max(0.0) };
             }
-            if !rest {
-                return;
-            }
         }
-    }
-
-    /// The clusters of such rings that an edge reaches and that have something free.
-    fn open(&self, edge: usize, within: &impl Fn(Option<u32>) -> bool) -> impl Iterator<Item = usize> {
-        let count = self.clusters.len();
-        (0..count).filter(move |place| self.free[*place] > 0.0 && within(self.rings[edge * count + place]))
     }
 
     fn target(&self, edge: usize) -> Shares {
@@ -222,31 +218,30 @@ impl<'a> Waterfall<'a> {
     }
 
     /// The clusters that get more than they can take if shares stay as they were.
-    fn crowded(&self, before: &[Option<Shares>]) -> Vec<bool> {
-        let count = self.clusters.len();
+    fn crowded(&self, before: &[Option<Shares>], arrivals: &[Arrivals]) -> Vec<bool> {
         let crowded = |place: usize| {
             let coming: f64 = before
                 .iter()
                 .zip(&self.demand)
                 .filter_map(|(shares, demand)| Some(shares.as_ref()?.to[place] * demand))
                 .sum();
-            let meant: f64 = self.rates.iter().skip(place).step_by(count).sum();
-            coming > meant.max(self.clusters[place].1.rate)
+            coming > arrivals[place].rate.max(self.clusters[place].1.rate)
         };
-        (0..count).map(crowded).collect()
+        (0..self.clusters.len()).map(crowded).collect()
     }
 
-    fn row(&self, edge: usize, name: &ObjectName, shares: &Shares, target: &Shares) -> Row {
+    fn row(&self, edge: usize, name: &ObjectName, shares: &Shares, target: &Shares, arrivals: &[Arrivals]) -> Row {
         let count = self.clusters.len();
+        let view = self.view(edge);
         let cells = (0..count)
             .map(|place| Cell {
                 ring: self.rings[edge * count + place],
                 share: shares.to[place],
                 target: target.to[place],
-                quota: self.quota(edge, place),
-                reason: self.reason(edge, place, shares.to[place], target.to[place]),
+                quota: self.quota(edge, place, &arrivals[place]),
+                reason: self.reason(place, &view, shares.to[place], target.to[place]),
             })
-            .collect::<Vec<_>>();
+            .collect();
         let why_shed = (shares.shed > 0.0).then(|| {
             let somebody = (0..count).any(|place| self.takes(edge, place));
             if somebody { Shed::AllFull } else { Shed::AllOut }
@@ -254,61 +249,93 @@ impl<'a> Waterfall<'a> {
         Row { edge: name.clone(), demand: self.demand[edge], cells, shed: shares.shed, why_shed }
     }
 
+    /// What comes to each cluster, and from whom it could come.
+    fn arrivals(&self) -> Vec<Arrivals> {
+        let count = self.clusters.len();
+        let mut arrivals = vec![Arrivals::default(); count];
+        for cell in (0..self.rings.len()).filter(|cell| self.rings[*cell].is_some()) {
+            let of = &mut arrivals[cell % count];
+            of.rate += self.rates[cell];
+            of.demand += self.demand[cell / count];
+            of.edges += 1.0;
+        }
+        arrivals
+    }
+
     /// What an edge is meant to send, and its part of what is free after that: a third by what each sends there, a third by what comes to each,
     /// and a third for everybody alike. So there is room for one that grows, for one that has to turn elsewhere, and for one
     /// that begins.
-    fn quota(&self, edge: usize, place: usize) -> f64 {
-        let count = self.clusters.len();
-        let meant = self.rates[edge * count + place];
-        if self.rings[edge * count + place].is_none() || self.left[place] <= 0.0 {
+    fn quota(&self, edge: usize, place: usize, arrivals: &Arrivals) -> f64 {
+        let cell = edge * self.clusters.len() + place;
+        let meant = self.rates[cell];
+        if self.rings[cell].is_none() || self.left[place] <= 0.0 {
             return meant;
         }
-        let (mut sent, mut demand, mut edges) = (0.0, 0.0, 0.0);
-        for other in (0..self.demand.len()).filter(|other| self.rings[other * count + place].is_some()) {
-            sent += self.rates[other * count + place];
-            demand += self.demand[other];
-            edges += 1.0;
-        }
-        let by_demand = self.demand[edge] / demand;
-        let by_rate = if sent > 0.0 { meant / sent } else { by_demand };
-        meant + self.left[place] * (by_rate + by_demand + 1.0 / edges) / 3.0
+        let by_demand = self.demand[edge] / arrivals.demand;
+        let by_rate = if arrivals.rate > 0.0 { meant / arrivals.rate } else { by_demand };
+        meant + self.left[place] * (by_rate + by_demand + 1.0 / arrivals.edges) / 3.0
     }
 
-    fn reason(&self, edge: usize, place: usize, share: f64, target: f64) -> Reason {
-        let room = &self.clusters[place].1;
+    fn view(&self, edge: usize) -> View<'_> {
         let count = self.clusters.len();
         let rings = &self.rings[edge * count..(edge + 1) * count];
-        let Some(ring) = rings[place] else { return Reason::NoWay };
+        let rates = &self.rates[edge * count..(edge + 1) * count];
+        let reached = rings.iter().enumerate().filter_map(|(place, ring)| Some((*ring.as_ref()?, place)));
+        // Of several the largest: that is the one that somebody looks for.
+        let size = |place: usize| self.clusters[place].1.rate;
+        let nearest = reached.min_by(|(ring, place), (other_ring, other)| {
+            ring.cmp(other_ring).then(size(*other).total_cmp(&size(*place)))
+        });
+        let used = rings.iter().zip(rates).filter(|(_, rate)| **rate > 0.0);
+        View { rings, nearest, farthest: used.filter_map(|(ring, _)| *ring).max(), spilled: self.spilled[edge] }
+    }
+
+    fn reason(&self, place: usize, view: &View<'_>, share: f64, target: f64) -> Reason {
+        let room = &self.clusters[place].1;
+        let (Some(ring), Some((nearest_ring, nearest))) = (view.rings[place], view.nearest) else {
+            return Reason::NoWay;
+        };
         if let Some(out) = room.out {
             return Reason::Out(out);
         }
-        let nearer = || (0..count).filter(|other| rings[*other].is_some_and(|other| other < ring));
         if share <= 0.0 && target <= 0.0 {
-            let rates = &self.rates[edge * count..(edge + 1) * count];
-            let farther = |(other, rate): (&Option<u32>, &f64)| *other > Some(ring) && *rate > 0.0;
-            let passed = self.spilled[edge] || rings.iter().zip(rates).any(farther);
+            let passed = view.spilled || view.farthest > Some(ring);
             return if passed { Reason::Full { rate: room.rate } } else { Reason::NotNeeded };
         }
-        if nearer().next().is_none() {
+        if ring == nearest_ring {
             return Reason::Nearest;
         }
         if target <= 0.0 {
             return Reason::Returning;
         }
-        if self.spilled[edge] {
+        if view.spilled {
             return Reason::AllFull;
         }
-        // The nearest that could not take it, and of several the largest: that is the one that somebody looks for.
-        let by_distance = |a: &usize, b: &usize| {
-            let size = |place: usize| self.clusters[place].1.rate;
-            rings[*a].cmp(&rings[*b]).then(size(*b).total_cmp(&size(*a)))
-        };
-        match nearer().min_by(by_distance).map(|first| (first, self.clusters[first].1)) {
-            Some((lost, Room { out: Some(out), .. })) => Reason::InPlaceOf { lost, out },
-            Some((full, Room { rate, .. })) => Reason::Overflow { full, rate },
-            None => Reason::Nearest,
+        match self.clusters[nearest].1 {
+            Room { out: Some(out), .. } => Reason::InPlaceOf { lost: nearest, out },
+            Room { rate, .. } => Reason::Overflow { full: nearest, rate },
         }
     }
+}
+
+/// What an edge has before it.
+struct View<'a> {
+    rings: &'a [Option<u32>],
+    nearest: Option<(u32, usize)>,
+    /// The ring of the farthest that it is meant to send to.
+    farthest: Option<u32>,
+    /// Whether the rings could not take all of it.
+    spilled: bool,
+}
+
+/// Of one cluster, from all edges that can send there.
+#[derive(Debug, Clone, Default)]
+struct Arrivals {
+    /// What is meant to come.
+    rate: f64,
+    /// What comes to those edges, wherever it goes.
+    demand: f64,
+    edges: f64,
 }
 
 /// How much of the way shares go.

@@ -101,6 +101,22 @@ fn edges_that_want_the_same_get_the_same_part() {
 }
 
 #[test]
+fn rounding_fills_nothing() {
+    // A hundred parts of 800 are a little more than 800 when they are added.
+    let all: Vec<String> = (0..100).map(|number| format!("e{number}")).collect();
+    let all: Vec<(&str, f64, &[u32])> =
+        all.iter().map(|name| (name.as_str(), 800.0 / 100.0 * 1.000_000_000_000_1, &[0, 1][..])).collect();
+    let table = pour(
+        &edges(&all),
+        &rooms(&[("a", Room { most: 800.0, ..room(800.0) }), ("b", out(Out::Drained))]),
+        None,
+        at(0),
+    )
+    .unwrap();
+    assert!(table.rows.iter().all(|row| row.shed <= 0.0 && row.why_shed.is_none() && row.cells[0].share == 1.0));
+}
+
+#[test]
 fn what_is_missing_is_no_trouble() {
     let nobody = pour(&BTreeMap::new(), &BTreeMap::new(), None, at(0)).unwrap();
     assert!(nobody.rows.is_empty() && nobody.clusters.is_empty());
@@ -138,6 +154,20 @@ fn tables_have_a_largest_size() {
     assert_eq!(pour(&BTreeMap::new(), &many, None, at(0)).unwrap_err(), TooLarge::Clusters(MAX_CLUSTERS + 1));
     let many: BTreeMap<_, _> = (0..=MAX_EDGES).map(|n| (edge_name(&format!("e{n}")), Edge::default())).collect();
     assert_eq!(pour(&many, &BTreeMap::new(), None, at(0)).unwrap_err(), TooLarge::Edges(MAX_EDGES + 1));
+}
+
+/// Each edge has an order of its own, as far as it can be from any other's, and everything is full.
+#[test]
+fn the_largest_table_can_be_made() {
+    let names: Vec<ClusterName> = (0..MAX_CLUSTERS).map(|number| cluster(&format!("c{number}"))).collect();
+    let rooms: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), room(100.0))).collect();
+    let edge = |number: usize| {
+        let ring = |place: usize| u32::try_from((place + number) % MAX_CLUSTERS).unwrap();
+        let rings = names.iter().enumerate().map(|(place, name)| (name.clone(), ring(place))).collect();
+        (edge_name(&format!("e{number}")), Edge { demand: 150.0, rings })
+    };
+    let table = pour(&(0..MAX_EDGES).map(edge).collect(), &rooms, None, at(0)).unwrap();
+    assert!(table.rows.iter().all(|row| (row.shed - 25.0 / 150.0).abs() < 1e-6), "all of them are in the same place");
 }
 
 #[test]
