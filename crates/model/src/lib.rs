@@ -14,6 +14,7 @@ pub mod ingress;
 pub mod listing;
 pub mod name;
 pub mod network;
+pub mod overflow;
 pub mod plan;
 pub mod policy;
 pub mod pool;
