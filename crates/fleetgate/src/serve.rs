@@ -556,7 +556,7 @@ async fn open_home(
         (None, None)
     };
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
-    let settings = kubernetes::home::Settings { roles, namespace, sources };
+    let settings = kubernetes::home::Settings { roles, namespace, sources, certificates: access.certificates.clone() };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
     let webhook = admission.map(|admission| Webhook { admission, client: client.clone() });
     Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client), webhook })

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use rpds::HashTrieMapSync;
+use rpds::{HashTrieMapSync, HashTrieSetSync};
 
 use crate::allocation::Entry;
 use crate::digest::Digest;
@@ -20,7 +20,7 @@ use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
-use crate::routes::HttpTable;
+use crate::routes::{Entry as HttpEntry, HttpTable};
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -32,6 +32,10 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) http: HttpTable,
+    /// The hosts for which DNS answers with members.
+    pub(crate) steered: HashTrieMapSync<DnsName, Arc<Steered>>,
+    /// Ingresses of others' classes, of which nothing is said.
+    pub(crate) foreign: HashTrieSetSync<ObjectRef>,
     /// What tenants have published by claims of their own.
     pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
     /// How many records each tenant has there.
@@ -67,6 +71,16 @@ impl Snapshot {
     /// Where HTTP requests go.
     pub fn http(&self) -> &HttpTable {
         &self.http
+    }
+
+    /// Whether it is an Ingress that others serve.
+    pub fn is_foreign(&self, object: &ObjectRef) -> bool {
+        self.foreign.contains(object)
+    }
+
+    /// What DNS chooses among where it answers for a host with members.
+    pub fn steered(&self, host: &DnsName) -> Option<&Arc<Steered>> {
+        self.steered.get(host)
     }
 
     /// The accepted zones and the reverse zones of the pools, in no order.
@@ -273,6 +287,15 @@ pub struct TenantName {
     pub records: NameRecords,
 }
 
+/// A host whose name leads straight to members.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steered {
+    /// Of the Ingress that has the name: whose policy steers, and among which members.
+    pub entry: Arc<HttpEntry>,
+    /// Where each member takes clients, in the order of the entry's members. None where nobody knows.
+    pub addresses: Vec<Vec<IpAddr>>,
+}
+
 impl TenantName {
     /// What it leads to where it is an alias.
     pub(crate) fn alias(&self) -> Option<DnsName> {
@@ -444,6 +467,37 @@ pub enum Detail {
         digest: Digest,
         parts: Vec<PartStatus>,
     },
+    Ingress {
+        /// The clusters that serve it.
+        members: Vec<ClusterName>,
+        /// What became of its paths, its certificates and its members.
+        parts: Vec<IngressPart>,
+        /// The records that stand for its hosts, as far as they are not another Ingress'.
+        published: Vec<PublishedSet>,
+    },
+}
+
+impl Detail {
+    /// What became of each part, where the object has parts: what it is called, and the refusal.
+    pub fn parts(&self) -> Vec<(&str, Result<(), &Refused>)> {
+        match self {
+            Self::Records { parts, .. } => {
+                parts.iter().map(|part| (&*part.part, part.outcome.as_ref().map(|_| ()))).collect()
+            }
+            Self::Ingress { parts, .. } => {
+                parts.iter().map(|part| (&*part.part, part.outcome.as_ref().copied())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// What became of a path, a certificate, a member or an annotation of an Ingress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressPart {
+    /// `host/path`, `defaultBackend`, `tls[0]`, the name of a cluster or of an annotation.
+    pub part: Arc<str>,
+    pub outcome: Result<(), Refused>,
 }
 
 /// A reverse zone, and under which number its content is served.
@@ -499,6 +553,9 @@ impl Condition {
     /// The reverse zones of the pool are answered for.
     pub const REVERSE_SERVED: &'static str = "ReverseServed";
 
+    /// At least one cluster serves the Ingress.
+    pub const PLACED: &'static str = "Placed";
+
     /// Objects in the tenant's namespace are its own.
     pub const NAMESPACE_OWNED: &'static str = "NamespaceOwned";
     /// Names would go in a mass, and are served on until somebody lets them go.
@@ -525,6 +582,8 @@ pub struct Changes {
     pub clusters: Vec<ClusterName>,
     /// The addresses of which a home has something else written down, or is to.
     pub addresses: Vec<IpAddr>,
+    /// The hosts that are served otherwise than before, and the suffixes below which others are.
+    pub hosts: Vec<DnsName>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,
 }

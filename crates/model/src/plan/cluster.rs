@@ -216,7 +216,7 @@ impl LastSet<'_> {
     }
 }
 
-fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
+pub(super) fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
     match door {
         FrontDoor::Addresses(addresses) => address_sets(addresses.iter().copied(), ttl),
         FrontDoor::Hostname(name) => vec![RecordSet { ttl, data: RecordData::Cname(name.clone()) }],
