@@ -534,7 +534,7 @@ impl Records {
         let held = standing.holder.map(|(tenant, Placed { apex, authoritative, hand_out, .. })| {
             let mut sets: Vec<RecordSet> = standing.sets.into_iter().map(|(_, set)| set).collect();
             sets.sort_by_key(|set| set.data.rtype());
-            let records = NameRecords { name: name.clone(), records: sets.into() };
+            let records = NameRecords::plain(name.clone(), sets.into());
             TenantName { tenant, apex, authoritative, hand_out, records }
         });
         for (counted, is_more) in [(step.name_now(name), false), (held.as_ref(), true)] {

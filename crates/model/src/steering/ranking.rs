@@ -111,6 +111,13 @@ impl Ranking {
         self.places().iter().take_while(move |place| Some(place.key.class) == top).map(|place| place.number)
     }
 
+    /// And those that only lack room: whom a client can be sent to that cannot be sent to any of the first, as by an address
+    /// of its own family.
+    pub fn usable(&self) -> impl Iterator<Item = usize> {
+        let worst = self.places().first().map(|place| place.key.class.max(Class::Full));
+        self.places().iter().take_while(move |place| Some(place.key.class) <= worst).map(|place| place.number)
+    }
+
     /// The same as [`Ranking::members`], and why.
     pub fn reasons(&self) -> impl Iterator<Item = Ranked> {
         let (winner, losers) = self.places().split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));

@@ -431,7 +431,10 @@ proptest! {
         // Those who are as good as the first are the first.
         let eligible: Vec<usize> = ranking.eligible().collect();
         prop_assert_eq!(&eligible[..], &members[..eligible.len()]);
-        prop_assert!(eligible.len() > 0 || members.is_empty());
+        prop_assert!(!eligible.is_empty() || members.is_empty());
+        let usable: Vec<usize> = ranking.usable().collect();
+        prop_assert!(eligible.len() <= usable.len());
+        prop_assert!(usable.iter().all(|member| all_out || !out(*member)));
 
         // The order of what is given does not matter.
         let mut shuffled: Vec<&Cluster> = clusters.iter().collect();
