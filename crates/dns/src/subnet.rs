@@ -29,7 +29,7 @@ impl<'a> Subnet<'a> {
         let ([f0, f1, source, scope], sent) = octets.split_first_chunk::<HEAD>()?;
         let family = u16::from_be_bytes([*f0, *f1]);
         let longest = match family {
-            // Whoever wants no location to be used needs no family either; dig sends none then.
+            // Whoever wants no location to be used needs no family either.
             0 => 0,
             1 => 32,
             2 => 128,

@@ -39,8 +39,8 @@ fn dig_is_told_the_nearest_to_its_subnet() {
         ("geo.fleet.example", "192.0.2.1", None),
         ("+noedns geo.fleet.example", "192.0.2.1", None),
         ("+subnet=198.51.100.0/24 api.c1.fleet.example", "192.0.2.10", Some("198.51.100.0/24/0")),
-        ("+subnet=0 geo.fleet.example", "192.0.2.", Some("0/0/0")),
-        ("+subnet=0.0.0.0/0 geo.fleet.example", "192.0.2.", Some("0.0.0.0/0/0")),
+        ("+subnet=0 geo.fleet.example", "192.0.2.", Some("0.0.0.0/0/0")),
+        ("+subnet=::/0 geo.fleet.example", "192.0.2.", Some("::/0/0")),
     ] {
         let told = dig(&server, arguments);
         assert!(told.contains(&format!("\tA\t{expected}")), "dig {arguments}:\n{told}");
