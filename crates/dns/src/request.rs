@@ -131,11 +131,8 @@ impl<'a> Edns<'a> {
                 OptionCode::COOKIE => _ = edns.cookie.get_or_insert(value),
                 OptionCode::NSID => edns.wants_nsid = true,
                 // Two of them would say two things about one client.
-                OptionCode::CLIENT_SUBNET => {
-                    if edns.subnet.replace(Subnet::read(value).ok_or(Malformed)?).is_some() {
-                        return Err(Malformed);
-                    }
-                }
+                OptionCode::CLIENT_SUBNET if edns.subnet.is_some() => return Err(Malformed),
+                OptionCode::CLIENT_SUBNET => edns.subnet = Some(Subnet::read(value).ok_or(Malformed)?),
                 // RFC 6891 6.1.2: what we do not know we ignore.
                 _ => {}
             }

@@ -120,8 +120,8 @@ impl Steered {
             known: few.get(number).copied().unwrap_or_else(|| standings.of(member.key)),
         });
         // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
-        let asked = Asked { steering: &self.steering, client, turn: random, random };
-        Choice { steered: self, ranking: steering::order(&asked, members), rtype, random, scope }
+        let choice = Asked { steering: &self.steering, client, turn: random, random };
+        Choice { steered: self, ranking: steering::order(&choice, members), rtype, random, scope }
     }
 }
 

@@ -95,11 +95,14 @@ impl Map {
     }
 }
 
+/// The bits of both degrees, and the region.
+type PlaceKey = (Option<[u64; 2]>, Option<Box<str>>);
+
 /// Collects places, each once, and networks.
 #[derive(Debug, Default)]
 struct Builder {
     places: Vec<Place>,
-    numbers: HashMap<(Option<[u64; 2]>, Option<Box<str>>), u32>,
+    numbers: HashMap<PlaceKey, u32>,
     v4: Vec<table::Network<u32>>,
     v6: Vec<table::Network<u128>>,
 }

@@ -46,14 +46,13 @@ pub(crate) fn read(octets: &[u8]) -> Result<Map, GeoError> {
     // Most networks share their records with others.
     let mut known: HashMap<u32, Option<u32>> = HashMap::new();
     tree.walk(|network| {
-        let place = match known.get(&network.record) {
-            Some(place) => *place,
-            None => {
-                let record = reader.lookup(network.key()).and_then(|found| found.decode()).map_err(damaged)?;
-                let place = record.and_then(|record| place_of(&record, &mut builder));
-                known.insert(network.record, place);
-                place
-            }
+        let place = if let Some(place) = known.get(&network.record) {
+            *place
+        } else {
+            let record = reader.lookup(network.key()).and_then(|found| found.decode()).map_err(damaged)?;
+            let place = record.and_then(|record| place_of(&record, &mut builder));
+            known.insert(network.record, place);
+            place
         };
         let (first, prefix_len) = network.cidr();
         place.map_or(Ok(()), |place| builder.network(first, prefix_len, place))
@@ -167,21 +166,16 @@ impl<'a> Tree<'a> {
     }
 
     fn node(&self, number: u32) -> Option<[u32; 2]> {
-        let octets = |size: usize| self.octets.get(number as usize * size..)?.get(..size);
-        match self.record_size {
-            24 => match *octets(6)? {
-                [a, b, c, d, e, f] => Some([[0, a, b, c], [0, d, e, f]].map(u32::from_be_bytes)),
-                _ => None,
-            },
+        let size = usize::from(self.record_size / 4);
+        let octets = self.octets.get(number as usize * size..)?.get(..size)?;
+        let of = |upper: u8, rest: &[u8]| {
+            rest.iter().fold(u32::from(upper), |number, octet| number << 8 | u32::from(*octet))
+        };
+        let (left, right) = octets.split_at(size / 2);
+        Some(match right {
             // The octet in the middle has the upper bits of both.
-            28 => match *octets(7)? {
-                [a, b, c, both, d, e, f] => Some([[both >> 4, a, b, c], [both & 15, d, e, f]].map(u32::from_be_bytes)),
-                _ => None,
-            },
-            _ => match *octets(8)? {
-                [a, b, c, d, e, f, g, h] => Some([[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes)),
-                _ => None,
-            },
-        }
+            [both, right @ ..] if self.record_size == 28 => [of(both >> 4, left), of(both & 15, right)],
+            _ => [of(0, left), of(0, right)],
+        })
     }
 }

@@ -195,7 +195,7 @@ fn a_tree_with_a_circle_ends() {
     let _ = Map::from_maxmind(&octets);
 }
 
-/// Networks of some bits below 10.0.0.0/24 and 2001:db8::/120, each at one of a few places.
+/// Networks of some bits below `10.0.0.0/24` and `2001:db8::/120`, each at one of a few places.
 fn networks() -> impl Strategy<Value = Vec<(Cidr, u8)>> {
     let network = (any::<bool>(), 0..=8_u8, any::<u8>()).prop_map(|(v6, bits, octet)| {
         let octet = octet & u8::MAX.checked_shl(u32::from(8 - bits)).unwrap_or_default();
@@ -218,7 +218,8 @@ proptest! {
 
     #[test]
     fn lookups_agree_with_a_plain_search(networks in networks()) {
-        let text: String = networks.iter().map(|(network, place)| format!("{network} {place} 0\n")).collect();
+        let lines: Vec<String> = networks.iter().map(|(network, place)| format!("{network} {place} 0")).collect();
+        let text = lines.join("\n");
         let map = Map::parse(text.as_bytes()).unwrap();
         let values = networks.iter().map(|(network, place)| (*network, city(f64::from(*place), 0.0, "DE")));
         let database = write(&CITY, &values.collect::<Vec<_>>());

@@ -38,7 +38,9 @@ impl Value {
             }
             Self::List(values) => {
                 head(11, values.len(), out);
-                values.iter().for_each(|value| value.write(out));
+                for value in values {
+                    value.write(out);
+                }
             }
         }
     }

@@ -31,6 +31,7 @@ pub struct Ranking {
 }
 
 /// Ranks the members. The order in which they are given does not matter; that of their names is the cheapest.
+#[allow(clippy::needless_pass_by_value)] // As iterators are given elsewhere.
 pub fn order<'a, M>(asked: &Asked<'a>, members: M) -> Ranking
 where
     M: Iterator<Item = Candidate<'a>> + Clone,
@@ -329,7 +330,7 @@ fn race(random: u64, position: u64, weight: f64) -> f64 {
     -chance.ln() / weight
 }
 
-/// A number that looks like any other for each position (the last step of SplitMix64).
+/// A number that looks like any other for each position (the last step of `SplitMix64`).
 fn mixed(number: u64, position: u64) -> u64 {
     let mut mixed = number.wrapping_add((position + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -71,8 +71,11 @@ fn weights(weights: &[(&str, u32)]) -> Steering {
     Steering::Weighted(weights.iter().map(|(cluster, weight)| (name(cluster), *weight)).collect())
 }
 
-/// Who asks from where, who is there, and what is said.
+/// How they are steered, who asks from where, who is there, and what is said.
+type Row<'a> = (&'a Steering, Whereabouts<'a>, &'a [&'a str], Situation, &'a [&'a str]);
+
 #[test]
+#[allow(clippy::too_many_lines)] // A table.
 fn everybody_is_told_why() {
     let nowhere = Whereabouts::default();
     let berlin = Whereabouts { coordinates: Some(place(BERLIN)), ..nowhere };
@@ -80,7 +83,7 @@ fn everybody_is_told_why() {
     let berlin_eu = Whereabouts { coordinates: berlin.coordinates, ..in_eu };
     let order = Steering::Failover(vec![name("c"), name("a")]);
     let heavy = weights(&[("a", 30), ("b", 10)]);
-    let rows: [(&Steering, Whereabouts<'_>, &[&str], Situation, &[&str]); 29] = [
+    let rows: [Row<'_>; 29] = [
         (&Steering::Geo, berlin, &[], Situation::Usual, &[]),
         (
             &Steering::Geo,
@@ -291,8 +294,11 @@ fn counted(steering: &Steering, client: Whereabouts<'_>, clusters: &[Cluster], c
         let first = order(&asked, clusters.iter().map(Cluster::candidate)).members().next().unwrap();
         *counted.entry(clusters[first].name.to_string()).or_insert(0.0) += 1.0;
     }
-    #[allow(clippy::cast_precision_loss)]
-    counted.values_mut().for_each(|count| *count /= choices as f64);
+    for count in counted.values_mut() {
+        #[allow(clippy::cast_precision_loss)]
+        let all = choices as f64;
+        *count /= all;
+    }
     counted
 }
 
