@@ -12,8 +12,9 @@ use crate::allocation::Entry;
 use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, Kind, ObjectName, ObjectRef};
+use crate::ingress::Steering;
 use crate::name::DnsName;
-use crate::network::Cidr;
+use crate::network::{Cidr, Location};
 use crate::plan::AGENTS_LABEL;
 use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
@@ -21,6 +22,7 @@ pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
 use crate::routes::{Entry as HttpEntry, HttpTable};
+use crate::steering::MemberKey;
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -349,9 +351,39 @@ pub struct KeptSet {
 pub struct NameRecords {
     pub name: DnsName,
     pub records: Arc<[RecordSet]>,
+    /// Which of its addresses a client gets is chosen query by query.
+    ///
+    /// `records` hold the addresses of all members then, and the zone's digest and number follow from them alone: health and
+    /// load are no content. So whoever has a copy of the zone (a secondary, ExternalDNS by a `DNSEndpoint`) has all
+    /// members, and answers with those that are out, too.
+    pub steered: Option<Arc<SteeredName>>,
+}
+
+/// How the addresses of a name are chosen. Where something decides that changes by the second, it stands in
+/// [`Standings`](crate::steering::Standings).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteeredName {
+    pub steering: Steering,
+    /// By the names of their clusters.
+    pub members: Vec<SteeredMember>,
+}
+
+/// A cluster that a steered name can lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteeredMember {
+    pub cluster: ClusterName,
+    pub key: MemberKey,
+    pub location: Location,
+    /// Of both families.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl NameRecords {
+    /// Everybody who asks gets all of them.
+    pub fn plain(name: DnsName, records: Arc<[RecordSet]>) -> Self {
+        Self { name, records, steered: None }
+    }
+
     /// The addresses that it leads to by itself.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let of_set = |set: &RecordSet| match &set.data {
@@ -603,4 +635,5 @@ pub struct NameChange {
     pub apex: DnsName,
     pub name: DnsName,
     pub records: Arc<[RecordSet]>,
+    pub steered: Option<Arc<SteeredName>>,
 }

@@ -186,7 +186,7 @@ mod tests {
 
     fn named(name: &str, records: Vec<RecordData>) -> NameRecords {
         let records: Vec<_> = records.into_iter().map(|data| RecordSet { ttl: 30, data }).collect();
-        NameRecords { name: name.parse().unwrap(), records: records.into() }
+        NameRecords::plain(name.parse().unwrap(), records.into())
     }
 
     #[test]

@@ -547,7 +547,7 @@ impl Records {
             let Placed { apex, authoritative, hand_out, .. } = placed?;
             let mut sets: Vec<RecordSet> = standing.sets.into_iter().map(|(_, set)| set).collect();
             sets.sort_by_key(|set| set.data.rtype());
-            let records = NameRecords { name: name.clone(), records: sets.into() };
+            let records = NameRecords::plain(name.clone(), sets.into());
             Some(TenantName { tenant, apex, authoritative, hand_out, records })
         });
         for (counted, is_more) in [(step.name_now(name), false), (held.as_ref(), true)] {

@@ -367,14 +367,14 @@ impl NameSteps<'_> {
             }
             for name in names.iter().filter(|name| !within(new, apex, name, false)) {
                 let records = Arc::from([].as_slice());
-                self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+                self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records, steered: None });
             }
         }
         if let Some((apex, names)) = new {
             for name in names.iter().filter(|name| !within(old, apex, name, true)) {
                 self.ledger.add(apex, name);
-                let records = Arc::clone(&name.records);
-                self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+                let (records, steered) = (Arc::clone(&name.records), name.steered.clone());
+                self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records, steered });
             }
         }
     }
