@@ -21,7 +21,7 @@ use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
-use crate::routes::{Entry as HttpEntry, HttpTable};
+use crate::routes::HttpTable;
 use crate::steering::MemberKey;
 use crate::zone_file::ZoneFile;
 
@@ -34,8 +34,6 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) http: HttpTable,
-    /// The hosts for which DNS answers with members.
-    pub(crate) steered: HashTrieMapSync<DnsName, Arc<Steered>>,
     /// Ingresses of others' classes, of which nothing is said.
     pub(crate) foreign: HashTrieSetSync<ObjectRef>,
     /// What tenants have published by claims of their own.
@@ -78,11 +76,6 @@ impl Snapshot {
     /// Whether it is an Ingress that others serve.
     pub fn is_foreign(&self, object: &ObjectRef) -> bool {
         self.foreign.contains(object)
-    }
-
-    /// What DNS chooses among where it answers for a host with members.
-    pub fn steered(&self, host: &DnsName) -> Option<&Arc<Steered>> {
-        self.steered.get(host)
     }
 
     /// The accepted zones and the reverse zones of the pools, in no order.
@@ -287,15 +280,6 @@ pub struct TenantName {
     /// Whether it is handed to others.
     pub hand_out: bool,
     pub records: NameRecords,
-}
-
-/// A host whose name leads straight to members.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Steered {
-    /// Of the Ingress that has the name: whose policy steers, and among which members.
-    pub entry: Arc<HttpEntry>,
-    /// Where each member takes clients, in the order of the entry's members. None where nobody knows.
-    pub addresses: Vec<Vec<IpAddr>>,
 }
 
 impl TenantName {

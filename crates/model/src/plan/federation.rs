@@ -244,7 +244,7 @@ impl Federation {
             let placing = self.judge(&object, &state, world);
             match &placing {
                 Some(Ok(placing)) => {
-                    let asks = placing.asks(world);
+                    let asks = placing.asks(&object, world);
                     records.claim_hosts(&object, &state.since, &placing.tenant, asks, touched);
                     self.by_tenant.entry(placing.tenant.clone()).or_default().insert(object.clone());
                     self.touched.tenants.extend(is_everywhere.then(|| placing.tenant.clone()));
@@ -267,9 +267,9 @@ impl Federation {
             let line = records.hosts.line(&host);
             statuses.extend(line.iter().map(|claim| claim.object().clone()));
             match self.merge_host(&host, records) {
-                None => step.place_host(&host, None, None),
+                None => step.place_host(&host, None),
                 Some(all) => {
-                    step.place_host(&host, Some(all.host.clone()), self.steered(&host, records));
+                    step.place_host(&host, Some(all.host.clone()));
                     merged.insert(host, all);
                 }
             }

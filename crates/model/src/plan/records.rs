@@ -23,7 +23,9 @@ use crate::policy::{self, Applicant, Ground, Holding, Placed, RecordClaim, Refus
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{Endpoint, HeldClaims, Place, RecordClaims, Resting};
-use crate::snapshot::{Condition, Detail, NameRecords, PartStatus, PublishedSet, Snapshot, Status, TenantName};
+use crate::snapshot::{
+    Condition, Detail, NameRecords, PartStatus, PublishedSet, Snapshot, Status, SteeredName, TenantName,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -78,6 +80,7 @@ struct Standing {
     sets: Vec<(ObjectRef, RecordSet)>,
     /// The Ingress whose host it is.
     host: Option<ObjectRef>,
+    steered: Option<Arc<SteeredName>>,
 }
 
 /// How much a tenant asks for that is good by itself, senior first.
@@ -547,7 +550,7 @@ impl Records {
             let Placed { apex, authoritative, hand_out, .. } = placed?;
             let mut sets: Vec<RecordSet> = standing.sets.into_iter().map(|(_, set)| set).collect();
             sets.sort_by_key(|set| set.data.rtype());
-            let records = NameRecords::plain(name.clone(), sets.into());
+            let records = NameRecords { name: name.clone(), records: sets.into(), steered: standing.steered };
             Some(TenantName { tenant, apex, authoritative, hand_out, records })
         });
         for (counted, is_more) in [(step.name_now(name), false), (held.as_ref(), true)] {
@@ -615,7 +618,7 @@ impl Records {
         claim: &RecordClaim,
         rank: &Rank,
         tenant: &ObjectName,
-        Standing { holder, sets: accepted, host }: &Standing,
+        Standing { holder, sets: accepted, host, .. }: &Standing,
     ) -> Option<Refusal> {
         let name = claim.name.clone();
         if holder.as_ref().is_some_and(|(holder, _)| holder != tenant) {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use super::{Federation, State, secret};
 use crate::identity::{ObjectName, ObjectRef};
-use crate::ingress::{Backend, Certificate, EntryMode, PathMatch};
+use crate::ingress::{Backend, Certificate, PathMatch};
 use crate::name::DnsName;
 use crate::plan::records::Records;
 use crate::refusal::Refusal;
 use crate::routes::{Entry, Host, HttpRoute};
-use crate::snapshot::Steered;
 
 /// Of one host: every request is compared with each in turn.
 const MOST_ROUTES: usize = 1000;
@@ -37,24 +36,6 @@ impl Federation {
         let line = records.hosts.line(host).iter().filter(|claim| claim.verdict.is_ok());
         let holder = line.clone().next()?;
         Some(self.merge(Some(host), &holder.tenant, &line.map(|claim| claim.object()).collect::<Vec<_>>()))
-    }
-
-    /// What DNS chooses among, where the policy of whoever has the name wants it to.
-    pub(super) fn steered(&self, host: &DnsName, records: &Records) -> Option<Steered> {
-        let claim = records.hosts.line(host).iter().find(|claim| claim.verdict.is_ok())?;
-        claim.ask.placed.as_ref()?;
-        let state = self.objects.get(claim.object())?;
-        let Some(Ok(placing)) = &state.placing else { return None };
-        if placing.policy.entry != EntryMode::Dns {
-            return None;
-        }
-        let rules =
-            state.ingress.rules.iter().filter(|rule| rule.host.as_ref().is_ok_and(|at| at.as_ref() == Some(host)));
-        let backends = rules.flat_map(|rule| &rule.paths).filter_map(|path| Some(&path.rule.as_ref().ok()?.backend));
-        let default = state.ingress.default_backend.as_ref().and_then(|backend| backend.as_ref().ok());
-        let backend = backends.chain(default).next()?;
-        let entry = Arc::new(self.entry(claim.object(), state, backend)?);
-        Some(Steered { entry, addresses: placing.addresses.clone() })
     }
 
     /// Of the host, or of every host that is not named; `objects` are placed, all of one tenant, senior first.

@@ -17,6 +17,8 @@ use crate::record::RecordSet;
 use crate::refusal::Refusal;
 use crate::resource::Cluster;
 use crate::routes::Member;
+use crate::snapshot::{SteeredMember, SteeredName};
+use crate::steering::MemberKey;
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Placing {
@@ -34,14 +36,27 @@ pub(super) struct Placing {
 
 impl Placing {
     /// What is to stand at the names of its hosts.
-    pub(super) fn asks(&self, world: &World<'_>) -> Vec<HostAsk> {
+    pub(super) fn asks(&self, object: &ObjectRef, world: &World<'_>) -> Vec<HostAsk> {
+        let steered = (self.policy.entry == EntryMode::Dns).then(|| Arc::new(self.steered(object)));
         let good = self.hosts.iter().filter_map(|(host, judged)| Some((host, judged.as_ref().ok()?)));
         let ask = |(host, placed): (&DnsName, &Option<Placed>)| HostAsk {
             host: host.clone(),
             placed: placed.clone(),
             sets: placed.as_ref().map_or_else(Vec::new, |placed| self.sets(placed, world)),
+            steered: steered.clone(),
         };
         good.map(ask).collect()
+    }
+
+    /// What DNS chooses among.
+    fn steered(&self, object: &ObjectRef) -> SteeredName {
+        let members = self.members.iter().zip(&self.addresses).map(|(member, addresses)| SteeredMember {
+            cluster: member.cluster.clone(),
+            key: MemberKey::of(object, &member.uid),
+            location: member.location.clone(),
+            addresses: addresses.clone(),
+        });
+        SteeredName { steering: self.policy.steering.clone(), members: members.collect() }
     }
 
     /// The gateway of the zone, or all members.

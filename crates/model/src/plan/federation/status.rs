@@ -181,10 +181,11 @@ impl Told<'_> {
         }
     }
 
+    /// Of the hosts that nobody names, as far as the Ingress serves those.
     fn everywhere(&self) -> Result<&Merged, Refusal> {
         let tenant = &self.placing.tenant;
         let mut suffixes = self.federation.everywhere.get(tenant).into_iter().flat_map(BTreeMap::values);
-        let has_own = suffixes.any(|is_alone| *is_alone);
+        let has_own = self.state.ingress.is_everywhere() && suffixes.any(|is_alone| *is_alone);
         self.seen.everywhere.get(tenant).filter(|_| has_own).ok_or(Refusal::NoHostOfYourOwn)
     }
 

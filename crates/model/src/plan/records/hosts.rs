@@ -2,6 +2,7 @@
 //! the tenant that has a host share it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Rank, Records, Standing, Touched};
 use crate::fact::{Since, Timestamp};
@@ -10,6 +11,7 @@ use crate::name::DnsName;
 use crate::policy::{Ground, Placed};
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
+use crate::snapshot::SteeredName;
 
 #[derive(Debug, Default)]
 pub(in crate::plan) struct Hosts {
@@ -50,6 +52,8 @@ pub(in crate::plan) struct HostAsk {
     pub(in crate::plan) placed: Option<Placed>,
     /// What it leads to; nothing where that is not known.
     pub(in crate::plan) sets: Vec<RecordSet>,
+    /// How DNS chooses among those, where it does.
+    pub(in crate::plan) steered: Option<Arc<SteeredName>>,
 }
 
 impl Hosts {
@@ -159,6 +163,7 @@ impl Records {
                 let object = &claim.rank.object;
                 standing.sets.extend(claim.ask.sets.iter().map(|set| (object.clone(), set.clone())));
                 standing.host = Some(object.clone());
+                standing.steered.clone_from(&claim.ask.steered);
                 standing.holder.get_or_insert((claim.tenant.clone(), claim.ask.placed.clone()));
             }
             if claim.verdict != verdict {

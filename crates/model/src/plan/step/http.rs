@@ -9,22 +9,19 @@ use super::Step;
 use crate::identity::ObjectRef;
 use crate::name::DnsName;
 use crate::routes::Host;
-use crate::snapshot::{Snapshot, Steered};
+use crate::snapshot::Snapshot;
 
 /// `None`: nobody serves it any more.
 #[derive(Debug, Default)]
 pub(super) struct HttpStep {
     hosts: BTreeMap<DnsName, Option<Arc<Host>>>,
     elsewhere: BTreeMap<DnsName, Option<Arc<Host>>>,
-    steered: BTreeMap<DnsName, Option<Arc<Steered>>>,
     foreign: BTreeMap<ObjectRef, bool>,
 }
 
 impl Step {
-    /// With what DNS chooses among, where it does.
-    pub(in crate::plan) fn place_host(&mut self, name: &DnsName, host: Option<Host>, steered: Option<Steered>) {
+    pub(in crate::plan) fn place_host(&mut self, name: &DnsName, host: Option<Host>) {
         self.http.hosts.insert(name.clone(), host.map(Arc::new));
-        self.http.steered.insert(name.clone(), steered.map(Arc::new));
     }
 
     /// For the hosts at and under a name that nobody has.
@@ -39,7 +36,7 @@ impl Step {
 
     /// Returns the hosts that are served otherwise than before, and whether other Ingresses are foreign.
     pub(super) fn apply_http(&mut self, next: &mut Snapshot) -> (Vec<DnsName>, bool) {
-        let HttpStep { hosts, elsewhere, steered, foreign } = std::mem::take(&mut self.http);
+        let HttpStep { hosts, elsewhere, foreign } = std::mem::take(&mut self.http);
         let mut other_foreign = false;
         for (object, is_foreign) in foreign {
             if next.foreign.contains(&object) == is_foreign {
@@ -55,7 +52,6 @@ impl Step {
         let mut changed = BTreeSet::new();
         apply(&mut next.http.hosts, hosts, &mut changed);
         apply(&mut next.http.elsewhere, elsewhere, &mut changed);
-        apply(&mut next.steered, steered, &mut changed);
         (changed.into_iter().collect(), other_foreign)
     }
 }

@@ -3,6 +3,7 @@
 use super::fleet::{Fleet, facts};
 use crate::fact::FactChange;
 use crate::identity::Kind;
+use crate::ingress::Steering;
 use crate::snapshot::Condition;
 
 /// Two tenants, who share a domain; one has two clusters, and each serves by its ingress controller.
@@ -251,13 +252,15 @@ fn names_lead_to_the_gateway_or_to_the_members() {
     assert_eq!(fleet.claimed("a.outside.example"), [""; 0]);
     assert_eq!(fleet.request("a.outside.example/").as_deref(), Some("web web a1,a2"));
     let www = "www.acme.test".parse().unwrap();
-    assert!(fleet.planned.snapshot.steered(&www).is_none());
+    let steered = |fleet: &Fleet| fleet.planned.snapshot.tenant_name(&www).unwrap().records.steered.clone();
+    assert_eq!(steered(&fleet), None);
 
     fleet.plan(1002, "policy p dns");
     assert_eq!(fleet.claimed("www.acme.test"), ["www.acme.test 30 A 192.0.2.11 192.0.2.12"]);
-    let steered = fleet.planned.snapshot.steered(&www).unwrap();
-    let members: Vec<_> = steered.entry.members.iter().map(|member| member.cluster.as_str().to_owned()).collect();
-    assert_eq!((members, steered.addresses.len()), (vec!["a1".to_owned(), "a2".to_owned()], 2));
+    let chosen = steered(&fleet).unwrap();
+    let members: Vec<_> =
+        chosen.members.iter().map(|member| (member.cluster.as_str(), member.addresses.len())).collect();
+    assert_eq!((members, &chosen.steering), (vec![("a1", 1), ("a2", 1)], &Steering::Geo));
     // Without the controller's addresses the ready nodes take clients, and follow at once.
     let bare = "cluster a1 tenant=acme labels=env:prod nodes=192.0.2.101,!192.0.2.102";
     fleet.plan(1003, bare);

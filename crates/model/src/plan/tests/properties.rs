@@ -15,7 +15,7 @@ use crate::identity::ClusterId;
 use crate::name::DnsName;
 use crate::routes::Host;
 use crate::serial::is_newer;
-use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, Steered, TenantName, ZoneChange, ZonePart};
+use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, TenantName, ZoneChange, ZonePart};
 use crate::zone_file::ZoneFile;
 
 /// One fact as a line; shrinks towards the first of everything.
@@ -220,7 +220,6 @@ struct Content {
     names: BTreeMap<DnsName, TenantName>,
     hosts: BTreeMap<DnsName, Arc<Host>>,
     elsewhere: BTreeMap<DnsName, Arc<Host>>,
-    steered: BTreeMap<DnsName, Arc<Steered>>,
     foreign: BTreeSet<ObjectRef>,
     statuses: BTreeMap<ObjectRef, Status>,
 }
@@ -253,7 +252,6 @@ fn content(snapshot: &Snapshot) -> Content {
         names: snapshot.names.iter().map(|(name, held)| (name.clone(), TenantName::clone(held))).collect(),
         hosts: sorted(&snapshot.http.hosts),
         elsewhere: sorted(&snapshot.http.elsewhere),
-        steered: sorted(&snapshot.steered),
         foreign: snapshot.foreign.iter().cloned().collect(),
         statuses: snapshot.statuses().map(|(object, status)| (object.clone(), timeless(status))).collect(),
     }
