@@ -254,7 +254,7 @@ fn everybody_is_told_why() {
             berlin,
             &["a @52.5,13.4 has NaN", "b @50.1,8.7 has -1", "c @0,0 has inf"],
             Situation::Usual,
-            &["a: nearest: 0 km", "b: farther: 422 km", "c: farther: 5955 km"],
+            &["a: nearest: 0 km", "b: farther: 422 km", "c: farther: 5970 km"],
         ),
         (
             &Steering::Geo,
