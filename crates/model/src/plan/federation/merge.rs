@@ -8,6 +8,7 @@ use crate::identity::{ObjectName, ObjectRef};
 use crate::ingress::{Backend, Certificate, PathMatch};
 use crate::name::DnsName;
 use crate::plan::records::Records;
+use crate::plan::records::hosts::HostClaim;
 use crate::refusal::Refusal;
 use crate::routes::{Entry, Host, HttpRoute};
 
@@ -35,7 +36,7 @@ impl Federation {
     pub(super) fn merge_host(&self, host: &DnsName, records: &Records) -> Option<Merged> {
         let line = records.hosts.line(host).iter().filter(|claim| claim.verdict.is_ok());
         let holder = line.clone().next()?;
-        Some(self.merge(Some(host), &holder.tenant, &line.map(|claim| claim.object()).collect::<Vec<_>>()))
+        Some(self.merge(Some(host), &holder.tenant, &line.map(HostClaim::object).collect::<Vec<_>>()))
     }
 
     /// Of the host, or of every host that is not named; `objects` are placed, all of one tenant, senior first.
@@ -43,7 +44,7 @@ impl Federation {
         let mut merging = Merging { host, ..Merging::default() };
         for object in objects {
             if let Some(state) = self.objects.get(*object) {
-                self.add_paths(&mut merging, object, state);
+                merging.add_paths(object, state);
                 self.add_certificates(&mut merging, object, state);
             }
         }
@@ -51,63 +52,6 @@ impl Federation {
         let certificate = certificate.map(|(_, _, certificate)| certificate);
         let host = Host::new(tenant.clone(), routes, default.map(|(_, entry)| entry), certificate);
         Merged { host, outcomes }
-    }
-
-    fn add_paths<'a>(&'a self, merging: &mut Merging<'a>, object: &'a ObjectRef, state: &'a State) {
-        let host = merging.host;
-        let mut entries: HashMap<&Backend, Arc<Entry>> = HashMap::new();
-        let mut entry = |backend: &'a Backend| -> Option<Arc<Entry>> {
-            if let Some(entry) = entries.get(backend) {
-                return Some(Arc::clone(entry));
-            }
-            let entry = Arc::new(self.entry(object, state, backend)?);
-            entries.insert(backend, Arc::clone(&entry));
-            Some(entry)
-        };
-        for (number, rule) in state.ingress.rules.iter().enumerate() {
-            if rule.host.as_ref().ok().map(Option::as_ref) != Some(host) {
-                continue;
-            }
-            for (at, part) in rule.paths.iter().enumerate() {
-                let Ok(rule) = &part.rule else { continue };
-                let outcome = match merging.taken.get(&rule.path) {
-                    Some(holder) => {
-                        let (host, path) = (host.cloned(), rule.path.as_str().to_owned());
-                        Err(if *holder == object {
-                            Refusal::RouteTwice { host, path }
-                        } else {
-                            Refusal::RouteHeld { host, path, holder: (*holder).clone() }
-                        })
-                    }
-                    None if merging.routes.len() == MOST_ROUTES => {
-                        Err(Refusal::SetTooLarge { what: "paths of one host", most: MOST_ROUTES })
-                    }
-                    None => {
-                        merging.taken.insert(&rule.path, object);
-                        let route = entry(&rule.backend).map(|entry| HttpRoute { path: rule.path.clone(), entry });
-                        merging.routes.extend(route);
-                        Ok(())
-                    }
-                };
-                merging.outcomes.insert((object.clone(), Slot::Path(number, at)), outcome);
-            }
-        }
-        let hosts = state.ingress.hosts();
-        let is_default_here = host.map_or(hosts.is_empty(), |host| hosts.contains(host));
-        if let Some(Ok(backend)) = state.ingress.default_backend.as_ref().filter(|_| is_default_here) {
-            let outcome = match &merging.default {
-                Some((holder, _)) => Err(Refusal::RouteHeld {
-                    host: host.cloned(),
-                    path: "the default backend".to_owned(),
-                    holder: (*holder).clone(),
-                }),
-                None => {
-                    merging.default = entry(backend).map(|entry| (object, entry));
-                    Ok(())
-                }
-            };
-            merging.outcomes.insert((object.clone(), Slot::Default), outcome);
-        }
     }
 
     fn add_certificates<'a>(&'a self, merging: &mut Merging<'a>, object: &'a ObjectRef, state: &'a State) {
@@ -130,18 +74,19 @@ impl Federation {
             merging.outcomes.insert((object.clone(), Slot::Tls(number)), outcome);
         }
     }
+}
 
-    fn entry(&self, object: &ObjectRef, state: &State, backend: &Backend) -> Option<Entry> {
-        let Some(Ok(placing)) = &state.placing else { return None };
-        Some(Entry {
-            object: object.clone(),
-            tenant: placing.tenant.clone(),
-            backend: backend.clone(),
-            options: Arc::clone(&state.ingress.options),
-            policy: Arc::clone(&placing.policy),
-            members: Arc::clone(&placing.members),
-        })
-    }
+/// Of an Ingress that is placed.
+fn entry_of(object: &ObjectRef, state: &State, backend: &Backend) -> Option<Entry> {
+    let Some(Ok(placing)) = &state.placing else { return None };
+    Some(Entry {
+        object: object.clone(),
+        tenant: placing.tenant.clone(),
+        backend: backend.clone(),
+        options: Arc::clone(&state.ingress.options),
+        policy: Arc::clone(&placing.policy),
+        members: Arc::clone(&placing.members),
+    })
 }
 
 #[derive(Default)]
@@ -153,4 +98,59 @@ struct Merging<'a> {
     /// Whose it is, and the Secret that it is in.
     certificate: Option<(&'a ObjectRef, ObjectRef, Arc<Certificate>)>,
     outcomes: HashMap<(ObjectRef, Slot), Result<(), Refusal>>,
+}
+
+impl<'a> Merging<'a> {
+    fn add_paths(&mut self, object: &'a ObjectRef, state: &'a State) {
+        let host = self.host;
+        let mut entries: HashMap<&Backend, Arc<Entry>> = HashMap::new();
+        let mut entry = |backend: &'a Backend| -> Option<Arc<Entry>> {
+            if let Some(entry) = entries.get(backend) {
+                return Some(Arc::clone(entry));
+            }
+            let entry = Arc::new(entry_of(object, state, backend)?);
+            entries.insert(backend, Arc::clone(&entry));
+            Some(entry)
+        };
+        for (number, rule) in state.ingress.rules.iter().enumerate() {
+            if rule.host.as_ref().ok().map(Option::as_ref) != Some(host) {
+                continue;
+            }
+            for (at, part) in rule.paths.iter().enumerate() {
+                let Ok(rule) = &part.rule else { continue };
+                let outcome = match self.taken.get(&rule.path) {
+                    Some(holder) => {
+                        let (host, path) = (host.cloned(), rule.path.as_str().to_owned());
+                        Err(if *holder == object {
+                            Refusal::RouteTwice { host, path }
+                        } else {
+                            Refusal::RouteHeld { host, path, holder: (*holder).clone() }
+                        })
+                    }
+                    None if self.routes.len() == MOST_ROUTES => {
+                        Err(Refusal::SetTooLarge { what: "paths of one host", most: MOST_ROUTES })
+                    }
+                    None => {
+                        self.taken.insert(&rule.path, object);
+                        let route = entry(&rule.backend).map(|entry| HttpRoute { path: rule.path.clone(), entry });
+                        self.routes.extend(route);
+                        Ok(())
+                    }
+                };
+                self.outcomes.insert((object.clone(), Slot::Path(number, at)), outcome);
+            }
+        }
+        let hosts = state.ingress.hosts();
+        let is_default_here = host.map_or(hosts.is_empty(), |host| hosts.contains(host));
+        if let Some(Ok(backend)) = state.ingress.default_backend.as_ref().filter(|_| is_default_here) {
+            let outcome = if let Some((holder, _)) = &self.default {
+                let (path, holder) = ("the default backend".to_owned(), (*holder).clone());
+                Err(Refusal::RouteHeld { host: host.cloned(), path, holder })
+            } else {
+                self.default = entry(backend).map(|entry| (object, entry));
+                Ok(())
+            };
+            self.outcomes.insert((object.clone(), Slot::Default), outcome);
+        }
+    }
 }
