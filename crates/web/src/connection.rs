@@ -1,0 +1,273 @@
+//! One connection of a client's: TLS, the protocol, and then its requests.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::{DnsName, ObjectName};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::LazyConfigAcceptor;
+
+use crate::body::ResponseBody;
+use crate::guard::{Guard, Line, Patience};
+use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::listen::{DoorKind, Worker};
+use crate::metrics::Protocol;
+use crate::openings::Opening;
+use crate::prefixed::Prefixed;
+use crate::refusal::Refusal;
+use crate::request;
+use crate::upstream::MAX_BUFFER;
+
+/// What clients of HTTP/2 begin with (RFC 9113 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A fatal alert, unrecognized_name (RFC 8446 6.2), before any version was agreed upon.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// What the requests of a connection have in common.
+pub(crate) struct Link {
+    pub(crate) door: DoorKind,
+    pub(crate) peer: SocketAddr,
+    /// Whose certificate was shown.
+    pub(crate) tenant: Option<ObjectName>,
+    pub(crate) protocol: Protocol,
+    /// Of HTTP/1 alone.
+    pub(crate) line: Option<Arc<Line>>,
+    /// Requests that are being answered.
+    pub(crate) active: AtomicUsize,
+    /// Left with the first request.
+    opening: Mutex<Option<Opening>>,
+}
+
+impl Link {
+    /// A request is about to be answered; with a refusal, if it stands for one.
+    pub(crate) fn begin(&self) -> Option<Refusal> {
+        drop(self.opening.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.line.as_ref().and_then(|line| line.begin())
+    }
+
+    pub(crate) fn ended(&self) {
+        if let Some(line) = &self.line {
+            line.end();
+        }
+    }
+
+    /// Whether another protocol was granted.
+    pub(crate) fn decide(&self, granted: bool) {
+        if let Some(line) = &self.line {
+            line.decide(granted);
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+}
+
+/// What a connection is made of before anything was said.
+pub(crate) struct Arrival {
+    pub(crate) door: DoorKind,
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) opening: Opening,
+}
+
+pub(crate) async fn serve(worker: Arc<Worker>, arrival: Arrival) {
+    let until = Instant::now() + worker.settings.timeouts.opening;
+    let door = arrival.door;
+    let served = match door {
+        DoorKind::Http => plain(&worker, arrival, until).await,
+        DoorKind::Https => secure(&worker, arrival, until).await,
+    };
+    if let Err(refusal) = served {
+        refused(&worker, door, &refusal);
+    }
+}
+
+pub(crate) fn refused(worker: &Worker, door: DoorKind, refusal: &Refusal) {
+    worker.metrics_of(door).refused(refusal);
+    tracing::debug!(code = refusal.code(), blame = refusal.blame().as_str(), %door, "refused: {refusal}");
+}
+
+async fn plain(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
+    let Arrival { door, mut stream, peer, opening } = arrival;
+    let mut received = BytesMut::with_capacity(1024);
+    while received.len() < PREFACE.len() && PREFACE.starts_with(&received) {
+        match timeout_at(until, stream.read_buf(&mut received)).await {
+            Err(_) => return Err(Refusal::OpeningTimeout),
+            Ok(Ok(0) | Err(_)) => return Ok(()),
+            Ok(Ok(_)) => {}
+        }
+    }
+    let is_http2 = received.starts_with(PREFACE);
+    let link = |protocol, line| Link {
+        door,
+        peer,
+        tenant: None,
+        protocol,
+        line,
+        active: AtomicUsize::new(0),
+        opening: Mutex::new(Some(opening)),
+    };
+    if is_http2 {
+        let stream = Prefixed::new(received.freeze(), stream);
+        return speak_http2(worker, stream, link(Protocol::Http2, None), until).await;
+    }
+    speak_http1(worker, stream, received, |line| link(Protocol::Http1, Some(line)), until).await
+}
+
+async fn secure(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
+    let Arrival { door, stream, peer, opening } = arrival;
+    let acceptor = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
+    let hello = match timeout_at(until, acceptor).await {
+        Err(_) => return Err(Refusal::OpeningTimeout),
+        Ok(Err(_)) => return Err(Refusal::HandshakeFailed),
+        Ok(Ok(hello)) => hello,
+    };
+    let name = hello.client_hello().server_name().and_then(|name| DnsName::parse(name).ok());
+    let found = name.as_ref().and_then(|name| {
+        let table = worker.table.load();
+        let host = table.host(name)?;
+        let config = worker.certificates.config(host.certificate.as_deref()?)?;
+        Some((host.tenant.clone(), config))
+    });
+    let Some((tenant, config)) = found else {
+        let mut stream = hello.io;
+        let _ = timeout_at(until, stream.write_all(&UNRECOGNIZED_NAME)).await;
+        let _ = stream.shutdown().await;
+        return Err(name.map_or(Refusal::NoServerName, Refusal::UnknownServerName));
+    };
+    let stream = match timeout_at(until, hello.into_stream(config)).await {
+        Err(_) => return Err(Refusal::OpeningTimeout),
+        Ok(Err(_)) => return Err(Refusal::HandshakeFailed),
+        Ok(Ok(stream)) => stream,
+    };
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let link = |protocol, line| Link {
+        door,
+        peer,
+        tenant: Some(tenant),
+        protocol,
+        line,
+        active: AtomicUsize::new(0),
+        opening: Mutex::new(Some(opening)),
+    };
+    if is_http2 {
+        return speak_http2(worker, stream, link(Protocol::Http2, None), until).await;
+    }
+    speak_http1(worker, stream, BytesMut::new(), |line| link(Protocol::Http1, Some(line)), until).await
+}
+
+async fn speak_http1<S>(
+    worker: &Arc<Worker>,
+    stream: S,
+    received: BytesMut,
+    link: impl FnOnce(Arc<Line>) -> Link,
+    until: Instant,
+) -> Result<(), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let line = Arc::new(Line::default());
+    let timeouts = &worker.settings.timeouts;
+    let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
+    let guard = Guard::new(stream, received, patience, Arc::clone(&line));
+    let link = Arc::new(link(line));
+    let mut http = http1::Builder::new();
+    // The guard has read every head by then, and keeps the time.
+    http.timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_headers(MAX_FIELDS)
+        .max_buf_size(MAX_BUFFER.max(2 * MAX_HEAD));
+    let service = service_fn(|request| answer(worker, &link, request));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(guard), service).with_upgrades());
+    tokio::select! {
+        _ = connection.as_mut() => return Ok(()),
+        () = worker.drain.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+    Ok(())
+}
+
+async fn speak_http2<S>(worker: &Arc<Worker>, stream: S, link: Link, until: Instant) -> Result<(), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let link = Arc::new(link);
+    let limits = &worker.settings.limits;
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_pending_accept_reset_streams(limits.resets)
+        .max_local_error_reset_streams(limits.resets)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_send_buf_size(64 << 10)
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        // A client that is gone without a word is noticed.
+        .keep_alive_interval(Duration::from_mins(1))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let service = {
+        let (worker, link) = (Arc::clone(worker), Arc::clone(&link));
+        service_fn(move |request| {
+            let (worker, link) = (Arc::clone(&worker), Arc::clone(&link));
+            async move { answer(&worker, &link, request).await }
+        })
+    };
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let is_over = tokio::select! {
+        _ = connection.as_mut() => return Ok(()),
+        () = worker.drain.cancelled() => false,
+        is_over = rest(&link, worker.settings.timeouts.idle, until) => is_over,
+    };
+    connection.as_mut().graceful_shutdown();
+    if is_over {
+        // It was told; there is nothing left to wait for.
+        let _ = tokio::time::timeout(FAREWELL, connection).await;
+        return Err(Refusal::OpeningTimeout);
+    }
+    let _ = connection.await;
+    Ok(())
+}
+
+/// How long the last words of a connection may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// When nothing has been asked for a while; true where nothing ever was.
+async fn rest(link: &Link, idle: Duration, until: Instant) -> bool {
+    tokio::time::sleep_until(until).await;
+    if !link.has_begun() {
+        return true;
+    }
+    // Twice in a row, so that it was at rest for at least that long, unless it is asked just between.
+    let mut was_idle = false;
+    loop {
+        tokio::time::sleep(idle / 2).await;
+        let is_idle = link.active.load(Ordering::Relaxed) == 0;
+        if is_idle && was_idle {
+            return false;
+        }
+        was_idle = is_idle;
+    }
+}
+
+/// A task of its own for each: what was sent to a member is finished, or ended, in order, whatever becomes of the client.
+fn answer(
+    worker: &Arc<Worker>,
+    link: &Arc<Link>,
+    request: Request<Incoming>,
+) -> Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>> {
+    let (worker, link) = (Arc::clone(worker), Arc::clone(link));
+    Box::pin(async move { Ok(request::answer(worker, link, request).await) })
+}

@@ -1,0 +1,127 @@
+//! What is written down of a request and its response, when both are over.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use http::{Method, StatusCode};
+use model::ClusterName;
+
+use crate::body::Progress;
+use crate::choice::{EntryOutlook, InFlight};
+use crate::connection::Link;
+
+/// One line each, for those who ask for it.
+const ACCESS: &str = "access";
+
+/// Counted and logged when it is dropped, which is when the last octet of the response was sent, or could not be.
+pub(crate) struct Exchange {
+    link: Arc<Link>,
+    start: Instant,
+    status: StatusCode,
+    route: Option<Arc<EntryOutlook>>,
+    in_flight: Option<InFlight>,
+    request: Option<Arc<Progress>>,
+    sent: u64,
+    is_broken: bool,
+    refusal: Option<&'static str>,
+    /// Where somebody wants the log.
+    access: Option<Box<Access>>,
+}
+
+#[derive(Debug)]
+struct Access {
+    client: IpAddr,
+    method: Method,
+    host: String,
+    path: String,
+    member: Option<ClusterName>,
+}
+
+impl Exchange {
+    pub(crate) fn begin(link: &Arc<Link>) -> Self {
+        link.active.fetch_add(1, Ordering::Relaxed);
+        Self {
+            link: Arc::clone(link),
+            start: Instant::now(),
+            status: StatusCode::OK,
+            route: None,
+            in_flight: None,
+            request: None,
+            sent: 0,
+            is_broken: false,
+            refusal: None,
+            access: None,
+        }
+    }
+
+    pub(crate) fn is_logged() -> bool {
+        tracing::enabled!(target: ACCESS, tracing::Level::INFO)
+    }
+
+    pub(crate) fn log(&mut self, client: IpAddr, method: &Method, host: &str, path: &str) {
+        let (method, host, path) = (method.clone(), host.to_owned(), path.to_owned());
+        self.access = Some(Box::new(Access { client, method, host, path, member: None }));
+    }
+
+    pub(crate) fn route(&mut self, route: &Arc<EntryOutlook>) {
+        self.route = Some(Arc::clone(route));
+    }
+
+    pub(crate) fn body(&mut self, progress: &Arc<Progress>) {
+        self.request = Some(Arc::clone(progress));
+    }
+
+    /// A member has it.
+    pub(crate) fn member(&mut self, cluster: &ClusterName, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
+        if let Some(access) = &mut self.access {
+            access.member = Some(cluster.clone());
+        }
+    }
+
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.status = status;
+    }
+
+    pub(crate) fn refused(&mut self, status: StatusCode, code: &'static str) {
+        (self.status, self.refusal) = (status, Some(code));
+    }
+
+    pub(crate) fn sent(&mut self, octets: usize) {
+        self.sent += octets as u64;
+    }
+
+    pub(crate) fn broke(&mut self) {
+        self.is_broken = true;
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.link.active.fetch_sub(1, Ordering::Relaxed);
+        self.link.ended();
+        let took = self.start.elapsed();
+        if let Some(route) = &self.route {
+            route.counts.count(self.link.protocol, self.status, took);
+        }
+        if let Some(Access { client, method, host, path, member }) = self.access.as_deref() {
+            tracing::info!(
+                target: ACCESS,
+                %client,
+                %host,
+                %method,
+                path = %path.escape_debug(),
+                status = self.status.as_u16(),
+                refusal = self.refusal,
+                member = member.as_ref().map(tracing::field::display),
+                protocol = self.link.protocol.label(),
+                received = self.request.as_ref().map_or(0, |body| body.received()),
+                sent = self.sent,
+                broken = self.is_broken,
+                micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            );
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The doors: listeners that are bound already, the threads that serve them, and the end of both.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use model::routes::HttpTable;
+use prometheus_client::registry::Registry;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::certificates::Certificates;
+use crate::choice::Members;
+use crate::connection::{self, Arrival};
+use crate::metrics::{DoorMetrics, Metrics};
+use crate::openings::Openings;
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::upstream::{Trust, Upstream};
+
+/// Clients of a whole region reconnect at once after an outage; the kernel bounds this by `somaxconn` (4,096 by default).
+const BACKLOG: i32 = 4096;
+/// A peer that is gone without a word is noticed within two minutes.
+pub(crate) const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15)).with_retries(4);
+/// Who takes nothing of what is sent to it for so long has gone, or means no good.
+const UNTAKEN: Duration = Duration::from_mins(1);
+/// What rests is looked at so often.
+const SWEEP: Duration = Duration::from_secs(5);
+/// When the kernel has no descriptor left, the next attempt waits.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DoorKind {
+    Http,
+    Https,
+}
+
+impl DoorKind {
+    /// What metrics and logs call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl fmt::Display for DoorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// A listener as doors want it.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for the old connections' last minute.
+    socket.set_reuse_address(true)?;
+    // Connections inherit these from their listener, which saves them the calls.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    socket.set_tcp_user_timeout(Some(UNTAKEN))?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Bound listeners, ours or another process' that gave them to us. All threads take from each: its queue has no owner
+/// that could take waiting connections along.
+#[derive(Debug, Default)]
+pub struct Doors {
+    pub http: Vec<TcpListener>,
+    pub https: Vec<TcpListener>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("preparing TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("preparing the listeners")]
+    Listeners(#[source] io::Error),
+    #[error("starting a thread of the doors")]
+    Thread(#[source] io::Error),
+}
+
+/// What a thread has for all of its connections.
+pub(crate) struct Worker {
+    pub(crate) table: Arc<ArcSwap<HttpTable>>,
+    pub(crate) settings: Settings,
+    pub(crate) members: Arc<Members>,
+    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) upstream: Upstream,
+    pub(crate) drain: CancellationToken,
+    doors: [DoorMetrics; 2],
+}
+
+impl Worker {
+    pub(crate) fn metrics_of(&self, door: DoorKind) -> &DoorMetrics {
+        &self.doors[usize::from(door == DoorKind::Https)]
+    }
+}
+
+/// Doors that are being served, until [`Running::drain`].
+pub struct Running {
+    threads: Vec<JoinHandle<()>>,
+    drain: CancellationToken,
+    deadline: tokio::sync::watch::Sender<Option<std::time::Instant>>,
+    members: Arc<Members>,
+}
+
+/// Serves the doors from threads of their own. Nothing on their way waits for who publishes the table.
+pub fn start(
+    settings: Settings,
+    doors: Doors,
+    table: &Arc<ArcSwap<HttpTable>>,
+    registry: &mut Registry,
+) -> Result<Running, StartError> {
+    let metrics = Metrics::register(registry);
+    let members = Arc::new(Members::new(std::time::Instant::now()));
+    metrics.watch(&members, table);
+    let certificates = Arc::new(Certificates::new().map_err(StartError::Tls)?);
+    let trust = Arc::new(Trust::new());
+    let drain = CancellationToken::new();
+    let (deadline, _) = tokio::sync::watch::channel(None);
+    let open = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+
+    let kinds = [(DoorKind::Http, doors.http), (DoorKind::Https, doors.https)];
+    let listeners: Vec<(DoorKind, TcpListener)> =
+        kinds.into_iter().flat_map(|(kind, doors)| doors.into_iter().map(move |door| (kind, door))).collect();
+    for (kind, listener) in &listeners {
+        listener.set_nonblocking(true).map_err(StartError::Listeners)?;
+        let address = listener.local_addr().map_err(StartError::Listeners)?;
+        tracing::info!(door = %kind, %address, "listening");
+    }
+    let mut threads = Vec::new();
+    for number in 0..settings.threads.max(1) {
+        let worker = Arc::new(Worker {
+            table: Arc::clone(table),
+            members: Arc::clone(&members),
+            certificates: Arc::clone(&certificates),
+            upstream: Upstream::new(&settings, &trust, &metrics),
+            drain: drain.clone(),
+            doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
+            settings: settings.clone(),
+        });
+        let share = listeners.iter().map(|(kind, listener)| Ok((*kind, listener.try_clone()?)));
+        let share: Vec<_> = share.collect::<io::Result<_>>().map_err(StartError::Listeners)?;
+        let (open, deadline) = (open.clone(), deadline.subscribe());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let thread = std::thread::Builder::new()
+            .name(format!("web-{number}"))
+            .spawn(move || runtime.block_on(run(worker, share, open, deadline)))
+            .map_err(StartError::Thread)?;
+        threads.push(thread);
+    }
+    Ok(Running { threads, drain, deadline, members })
+}
+
+impl Running {
+    /// What is known of members.
+    pub fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.members)
+    }
+
+    /// Takes no more connections, lets requests end within the time, and cuts the rest.
+    pub fn drain(mut self, within: Duration) {
+        self.end(within);
+    }
+
+    fn end(&mut self, within: Duration) {
+        self.deadline.send_replace(Some(std::time::Instant::now() + within));
+        self.drain.cancel();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the HTTP doors panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// A thread's share. What is left of its connections at the end goes with the runtime.
+async fn run(
+    worker: Arc<Worker>,
+    listeners: Vec<(DoorKind, TcpListener)>,
+    open: [Arc<AtomicUsize>; 2],
+    deadline: tokio::sync::watch::Receiver<Option<std::time::Instant>>,
+) {
+    let connections = TaskTracker::new();
+    let accepting = TaskTracker::new();
+    for (kind, listener) in listeners {
+        let open = Arc::clone(&open[usize::from(kind == DoorKind::Https)]);
+        accepting.spawn(accept(Arc::clone(&worker), kind, listener, open, connections.clone()));
+    }
+    let sweeping = {
+        let worker = Arc::clone(&worker);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                worker.upstream.sweep();
+            }
+        })
+    };
+    worker.drain.cancelled().await;
+    sweeping.abort();
+    accepting.close();
+    accepting.wait().await;
+    connections.close();
+    let until = deadline.borrow().unwrap_or_else(std::time::Instant::now);
+    let _ = tokio::time::timeout_at(until.into(), connections.wait()).await;
+}
+
+async fn accept(
+    worker: Arc<Worker>,
+    kind: DoorKind,
+    listener: TcpListener,
+    open: Arc<AtomicUsize>,
+    connections: TaskTracker,
+) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return tracing::error!(door = %kind, "a listener cannot be served");
+    };
+    let (limits, threads) = (worker.settings.limits, worker.settings.threads.max(1));
+    let openings =
+        Arc::new(Openings::new(limits.openings.div_ceil(threads), limits.openings_per_source.div_ceil(threads)));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = worker.drain.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                worker.metrics_of(kind).accept_errors.inc();
+                tracing::debug!(%error, door = %kind, "no connection could be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let place = Place::take(&worker, kind, &open);
+        if open.load(Ordering::Relaxed) > limits.connections {
+            connection::refused(&worker, kind, &Refusal::TooManyConnections(limits.connections));
+            continue;
+        }
+        prepare(&stream);
+        let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(peer.ip()));
+        let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
+        let worker = Arc::clone(&worker);
+        connections.spawn(async move {
+            let _place = place;
+            let arrival = Arrival { door: kind, stream, peer, opening };
+            tokio::select! {
+                () = connection::serve(Arc::clone(&worker), arrival) => {}
+                Ok(refusal) = displaced => connection::refused(&worker, kind, &refusal),
+            }
+        });
+    }
+}
+
+/// As listeners of ours have it; those of others may not.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_user_timeout(Some(UNTAKEN));
+}
+
+/// One of a door's connections.
+struct Place {
+    worker: Arc<Worker>,
+    kind: DoorKind,
+    open: Arc<AtomicUsize>,
+}
+
+impl Place {
+    fn take(worker: &Arc<Worker>, kind: DoorKind, open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        worker.metrics_of(kind).open.inc();
+        Self { worker: Arc::clone(worker), kind, open: Arc::clone(open) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.worker.metrics_of(self.kind).open.dec();
+    }
+}

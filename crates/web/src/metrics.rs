@@ -1,0 +1,221 @@
+//! What the HTTP doors count. Labels are doors, codes and the Ingresses of the table: nothing that a peer sends becomes one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use http::StatusCode;
+use model::routes::HttpTable;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::choice::{EntryOutlook, Members};
+use crate::listen::DoorKind;
+use crate::refusal::Refusal;
+
+/// Seconds, from a local answer to the time after which nobody waits any more.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    refusals: Family<RefusalLabels, Counter>,
+    open: Family<DoorLabels, Gauge>,
+    accept_errors: Family<DoorLabels, Counter>,
+    pub(crate) upstream_open: Gauge,
+    pub(crate) upstream_connects: Counter,
+    /// What is read when somebody asks; there once doors are served.
+    routes: Arc<ArcSwapOption<Routes>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) members: Arc<Members>,
+    pub(crate) table: Arc<ArcSwap<HttpTable>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DoorLabels {
+    door: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    door: &'static str,
+    code: &'static str,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("fleetgate_web");
+        registry.register("refusals", "Refused requests and connections, by code", metrics.refusals.clone());
+        registry.register("open_connections", "Connections of clients that are open now", metrics.open.clone());
+        registry.register(
+            "accept_errors",
+            "Times that taking a connection from the kernel failed",
+            metrics.accept_errors.clone(),
+        );
+        registry.register(
+            "upstream_connections",
+            "Connections to members that are open now",
+            metrics.upstream_open.clone(),
+        );
+        registry.register(
+            "upstream_connects",
+            "Times that a connection to a member was tried",
+            metrics.upstream_connects.clone(),
+        );
+        registry.register_collector(Box::new(Observed(Arc::clone(&metrics.routes))));
+        metrics
+    }
+
+    /// Shows from now on what these know.
+    pub(crate) fn watch(&self, members: &Arc<Members>, table: &Arc<ArcSwap<HttpTable>>) {
+        self.routes.store(Some(Arc::new(Routes { members: Arc::clone(members), table: Arc::clone(table) })));
+    }
+
+    pub(crate) fn of(&self, door: DoorKind) -> DoorMetrics {
+        let labels = DoorLabels { door: door.label() };
+        DoorMetrics {
+            door: door.label(),
+            refusals: self.refusals.clone(),
+            open: self.open.get_or_create_owned(&labels),
+            accept_errors: self.accept_errors.get_or_create_owned(&labels),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct DoorMetrics {
+    door: &'static str,
+    refusals: Family<RefusalLabels, Counter>,
+    pub(crate) open: Gauge,
+    pub(crate) accept_errors: Counter,
+}
+
+impl DoorMetrics {
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        let labels = RefusalLabels { door: self.door, code: refusal.code() };
+        self.refusals.get_or_create(&labels).inc();
+    }
+}
+
+/// How requests came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 2] = [Self::Http1, Self::Http2];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1",
+            Self::Http2 => "http/2",
+        }
+    }
+}
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Of one entry.
+#[derive(Debug, Default)]
+pub(crate) struct RouteCounts {
+    requests: [[AtomicU64; 5]; 2],
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    /// Microseconds in all.
+    sum: AtomicU64,
+    retries: AtomicU64,
+}
+
+impl RouteCounts {
+    pub(crate) fn count(&self, protocol: Protocol, status: StatusCode, took: Duration) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        let row = usize::from(protocol == Protocol::Http2);
+        self.requests[row][class].fetch_add(1, Ordering::Relaxed);
+        let seconds = took.as_secs_f64();
+        let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len());
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Observed(Arc<ArcSwapOption<Routes>>);
+
+impl Collector for Observed {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let routes = self.0.load();
+        let Some(routes) = routes.as_deref() else { return Ok(()) };
+        let entries = routes.members.each(&routes.table.load(), Instant::now());
+        encode_requests(&entries, &mut encoder)?;
+        encode_durations(&entries, &mut encoder)?;
+        let help = "Requests that were sent to another member because the first could not be reached";
+        let mut retries = encoder.encode_descriptor("retries", help, None, MetricType::Counter)?;
+        for (ingress, of_it) in grouped(&entries) {
+            let total: u64 = of_it.iter().map(|entry| entry.counts.retries.load(Ordering::Relaxed)).sum();
+            retries.encode_family(&[("ingress", ingress)])?.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// Entries of one Ingress are counted together. They are in the order of their names.
+fn grouped(entries: &[Arc<EntryOutlook>]) -> impl Iterator<Item = (&str, &[Arc<EntryOutlook>])> {
+    entries.chunk_by(|a, b| a.ingress == b.ingress).map(|of_it| (of_it[0].ingress.as_str(), of_it))
+}
+
+fn encode_requests(entries: &[Arc<EntryOutlook>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Requests by the Ingress that they were for, of the Ingresses there are now";
+    let mut requests = encoder.encode_descriptor("requests", help, None, MetricType::Counter)?;
+    for (ingress, of_it) in grouped(entries) {
+        for (row, protocol) in Protocol::ALL.into_iter().enumerate() {
+            for (class, code) in CLASSES.into_iter().enumerate() {
+                let each = of_it.iter().map(|entry| entry.counts.requests[row][class].load(Ordering::Relaxed));
+                let total: u64 = each.sum();
+                if total > 0 {
+                    let labels = [("ingress", ingress), ("code", code), ("protocol", protocol.label())];
+                    requests.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn encode_durations(entries: &[Arc<EntryOutlook>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "From a request's head to the last octet of its response";
+    let unit = Unit::Seconds;
+    let mut durations = encoder.encode_descriptor("request_duration", help, Some(&unit), MetricType::Histogram)?;
+    for (ingress, of_it) in grouped(entries) {
+        let total = |count: &dyn Fn(&EntryOutlook) -> u64| of_it.iter().map(|entry| count(entry)).sum::<u64>();
+        let bounds = BUCKETS.into_iter().chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds
+            .enumerate()
+            .map(|(at, bound)| (bound, total(&|entry| entry.counts.buckets[at].load(Ordering::Relaxed))))
+            .collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let micros = total(&|entry| entry.counts.sum.load(Ordering::Relaxed));
+        let sum = Duration::from_micros(micros).as_secs_f64();
+        durations.encode_family(&[("ingress", ingress)])?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observed").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+//! The way to a member: a connection that rests, or a new one, with the security that the policy asks for.
+
+mod pool;
+mod tls;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::ObjectName;
+use model::routes::{Entry, Member};
+use rustls::pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::body::RequestBody;
+use crate::choice::addresses;
+use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::listen::KEEPALIVE;
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+use crate::settings::{Limits, Settings};
+use pool::{Pool, Streams};
+pub(crate) use tls::Trust;
+use tls::{Offer, Security};
+
+/// A member with many addresses is not tried at all of them: others wait.
+const ADDRESSES: usize = 2;
+/// An early answer can come while the rest of its request is still being sent: after this we do not wait for that.
+const TAIL: Duration = Duration::from_secs(5);
+
+/// What a request needs of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// HTTP/2 where the member offers it.
+    Any,
+    /// For another protocol, which HTTP/1 alone can change to.
+    Http1,
+    /// For gRPC, whose streams and trailers HTTP/1 does not have.
+    Http2,
+}
+
+/// Whose connections may be used for what: never another tenant's, never another name's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    address: SocketAddr,
+    tenant: ObjectName,
+    security: Security,
+}
+
+/// Of one thread.
+pub(crate) struct Upstream {
+    pool: Arc<Pool>,
+    trust: Arc<Trust>,
+    connect: Duration,
+    limits: Limits,
+    metrics: Metrics,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<RequestBody>),
+    /// With its share of the connection, which ends with it.
+    Http2(http2::SendRequest<RequestBody>, #[allow(dead_code)] Streams),
+}
+
+/// A connection that is being used for one request.
+pub(crate) struct Lease {
+    sender: Sender,
+    key: Key,
+    pool: Arc<Pool>,
+    is_pooled: bool,
+}
+
+/// A request that was not answered.
+pub(crate) struct Unsent {
+    pub(crate) error: hyper::Error,
+    /// Given back where not an octet of it was sent.
+    pub(crate) request: Option<Request<RequestBody>>,
+}
+
+impl Upstream {
+    pub(crate) fn new(settings: &Settings, trust: &Arc<Trust>, metrics: &Metrics) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(settings)),
+            trust: Arc::clone(trust),
+            connect: settings.timeouts.connect,
+            limits: settings.limits,
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// A connection to the member. One that rests is taken only where `is_fresh` does not forbid it: a request that
+    /// failed on one must not meet the next.
+    pub(crate) async fn lease(
+        &self,
+        entry: &Entry,
+        member: &Member,
+        host: &str,
+        need: Need,
+        is_fresh: bool,
+    ) -> Result<Lease, Refusal> {
+        let security = self.trust.security(&entry.policy, host);
+        let places = addresses(entry, member);
+        let start = fastrand::usize(..places.len().max(1));
+        let mut last = Refusal::NoMember;
+        for address in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
+            let key = Key { address: *address, tenant: entry.tenant.clone(), security: security.clone() };
+            if !is_fresh && let Some(sender) = self.pool.take(&key, need) {
+                return Ok(Lease { sender, key, pool: Arc::clone(&self.pool), is_pooled: true });
+            }
+            match self.open(entry, member, &key, need).await {
+                Ok(sender) => return Ok(Lease { sender, key, pool: Arc::clone(&self.pool), is_pooled: false }),
+                Err(refusal) => last = refusal,
+            }
+        }
+        Err(last)
+    }
+
+    async fn open(&self, entry: &Entry, member: &Member, key: &Key, need: Need) -> Result<Sender, Refusal> {
+        let cluster = &member.cluster;
+        let place = self.pool.place(key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster.clone() })?;
+        self.metrics.upstream_connects.inc();
+        let place = (place, Counted::new(&self.metrics));
+        let unreachable =
+            |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.address) };
+        let connecting = async {
+            let stream = TcpStream::connect(key.address).await.map_err(|error| unreachable(error.to_string()))?;
+            let _ = stream.set_nodelay(true);
+            // A member that is gone without a word is noticed.
+            let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+            let Some(config) = self.trust.config(&entry.policy, offer(need)) else {
+                return self.speak(stream, need == Need::Http2, key, place).await.map_err(unreachable);
+            };
+            let name = key.security.server_name().and_then(|name| ServerName::try_from(name.to_owned()).ok());
+            let name = name.ok_or_else(|| unreachable("no server name".into()))?;
+            let untrusted = |error: std::io::Error| Refusal::Untrusted {
+                cluster: cluster.clone(),
+                why: format!("{}: {error}", key.address),
+            };
+            let stream = TlsConnector::from(config).connect(name, stream).await.map_err(untrusted)?;
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            if need == Need::Http2 && !is_http2 {
+                return Err(Refusal::NoHttp2 { cluster: cluster.clone() });
+            }
+            self.speak(stream, is_http2, key, place).await.map_err(unreachable)
+        };
+        timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(unreachable("no connection in time".into())))
+    }
+
+    /// The connection is driven by a task of its own, which holds its place until it ends.
+    async fn speak<S>(&self, stream: S, is_http2: bool, key: &Key, place: impl Send + 'static) -> Result<Sender, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = TokioIo::new(stream);
+        if is_http2 {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder
+                .timer(TokioTimer::new())
+                .initial_stream_window_size(self.limits.stream_window)
+                .initial_connection_window_size(self.limits.connection_window)
+                .max_send_buf_size(64 << 10)
+                .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+                .keep_alive_interval(Duration::from_secs(30))
+                .keep_alive_timeout(Duration::from_secs(10));
+            let (sender, connection) = builder.handshake(stream).await.map_err(|error| error.to_string())?;
+            tokio::spawn(async move {
+                let _place = place;
+                let _ = connection.await;
+            });
+            return Ok(Sender::Http2(sender.clone(), self.pool.share(key, sender)));
+        }
+        let mut builder = http1::Builder::new();
+        builder.max_headers(MAX_FIELDS).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
+        let (sender, connection) = builder.handshake(stream).await.map_err(|error| error.to_string())?;
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = connection.with_upgrades().await;
+        });
+        Ok(Sender::Http1(sender))
+    }
+
+    /// Closes what has rested for too long.
+    pub(crate) fn sweep(&self) {
+        self.pool.sweep();
+    }
+}
+
+/// Of one connection, each way: a slow side is not read ahead of by more.
+pub(crate) const MAX_BUFFER: usize = 128 << 10;
+
+fn offer(need: Need) -> Offer {
+    match need {
+        Need::Any => Offer::Both,
+        Need::Http1 => Offer::Http1,
+        Need::Http2 => Offer::Http2,
+    }
+}
+
+impl Lease {
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.sender, Sender::Http2(..))
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.key.security != Security::Plain
+    }
+
+    /// Whether it had rested before.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.is_pooled
+    }
+
+    pub(crate) async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, Unsent> {
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => sender.try_send_request(request).await,
+            Sender::Http2(sender, _) => sender.try_send_request(request).await,
+        };
+        sent.map_err(|mut failed| {
+            let request = failed.take_message();
+            Unsent { error: failed.into_error(), request }
+        })
+    }
+
+    /// The response was read to its end. A connection of HTTP/1 rests once its request was sent to the end too; hyper
+    /// says so, and closes it otherwise.
+    pub(crate) fn give_back(self) {
+        if let Sender::Http1(mut sender) = self.sender {
+            tokio::spawn(async move {
+                if matches!(timeout(TAIL, sender.ready()).await, Ok(Ok(()))) {
+                    self.pool.put(self.key, sender);
+                }
+            });
+        }
+    }
+}
+
+struct Counted(Metrics);
+
+impl Counted {
+    fn new(metrics: &Metrics) -> Self {
+        metrics.upstream_open.inc();
+        Self(metrics.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.upstream_open.dec();
+    }
+}
