@@ -3,6 +3,7 @@
 mod backends;
 mod connection;
 mod frames;
+pub mod gate;
 pub mod load;
 pub mod peers;
 

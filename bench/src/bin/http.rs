@@ -1,10 +1,12 @@
 //! HTTP/1.1 with connections that are kept, side by side with nginx, HAProxy, Envoy and Traefik on the same job: a
 //! thousand hosts, the proxy on one core, the load on the other, rounds interleaved. Then HTTPS and HTTP/2 beside nginx.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bench::http::gate::{self, Gate};
 use bench::http::load::Clients;
 use bench::http::peers::{self, Found, Peer, Pem};
 use bench::http::{DOMAIN, Sites, Speaks, Tls, World};
@@ -12,7 +14,6 @@ use bench::proxies::Proxy;
 use bench::statistics::ratios;
 use bench::{Bar, Report, Row, Summary, Unit, cores};
 use clap::Parser;
-use rustls::pki_types::CertificateDer;
 
 const SITES: usize = 1000;
 /// Addresses that the hosts share: as many as a fleet may have clusters behind one gateway's busiest hosts.
@@ -24,6 +25,8 @@ const STREAMS: usize = 8;
 /// Measures HTTP beside nginx, HAProxy, Envoy and Traefik.
 #[derive(Parser)]
 struct Arguments {
+    #[command(flatten)]
+    gate: Gate,
     /// The folder with the programs that run the peers, and fetch them should they not be there
     #[arg(long, default_value = "testbed")]
     testbed: PathBuf,
@@ -36,12 +39,20 @@ struct Arguments {
     /// Requests a second, for latencies: about a seventh of what nginx can do
     #[arg(long, default_value_t = 5000.0)]
     rate: f64,
-    /// Leaves out HTTPS and HTTP/2
-    #[arg(long)]
-    plain_only: bool,
+    /// Measures only some of it
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
     /// Leaves out some of the peers
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Plain HTTP/1.1, beside all peers
+    Plain,
+    /// HTTPS, and HTTP/2 over it, beside nginx
+    Tls,
 }
 
 /// A proxy with its clients, and what it was measured at, turn by turn.
@@ -56,6 +67,10 @@ struct Subject {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if arguments.gate.is_wanted() {
+        return arguments.gate.serve();
+    }
+    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     cores::pin_load()?;
     println!("load before: {}", bench::report::load());
     let mut report = Report::new("http");
@@ -64,7 +79,14 @@ fn main() -> anyhow::Result<()> {
     let addresses = world.backends().to_vec();
     let sites = Sites { count: SITES, backends: &addresses };
     let folder = tempfile::tempdir()?;
-    compare(&arguments, &found, folder.path(), sites, &mut world, &mut report)?;
+    if wanted(Part::Plain) {
+        compare(&arguments, &found, folder.path(), sites, &mut world, &mut report)?;
+    }
+    if wanted(Part::Tls)
+        && let Some(nginx) = found.iter().find(|found| found.peer == Peer::Nginx)
+    {
+        compare_tls(&arguments, nginx, folder.path(), sites, &mut world, &mut report)?;
+    }
     report.finish()
 }
 
@@ -95,7 +117,7 @@ fn compare(
     world: &mut World,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let mut subjects = Vec::new();
+    let mut subjects = vec![Subject::new(gate::start(sites, None)?, &Speaks::Http1, sites, world)?];
     for peer in found {
         let proxy = peer.start(folder, sites).with_context(|| format!("starting {}", peer.title))?;
         subjects.push(Subject::new(proxy, &Speaks::Http1, sites, world)?);
@@ -104,6 +126,69 @@ fn compare(
     for subject in &subjects {
         subject.report("", report)?;
     }
+    let [ours, peers @ ..] = &subjects[..] else { anyhow::bail!("nothing was measured") };
+    let of = |name: &str| peers.iter().find(|subject| subject.proxy.name == name);
+    if let Some(nginx) = of("nginx") {
+        for (what, sample, bar) in [
+            ("requests against nginx", ratios(&ours.rates, &nginx.rates), Bar::AtLeast(1.4)),
+            ("CPU per request against nginx", ratios(&ours.cpu_per_100k, &nginx.cpu_per_100k), Bar::MedianAtMost(0.7)),
+            ("p99 latency against nginx", ratios(&ours.latencies, &nginx.latencies), Bar::MedianAtMost(1.0)),
+        ] {
+            ratio(what, &sample, Some(bar), report)?;
+        }
+    }
+    for (name, bar) in [("HAProxy", None), ("Envoy", Some(Bar::AtLeast(4.0))), ("Traefik", None)] {
+        if let Some(peer) = of(name) {
+            ratio(&format!("requests against {name}"), &ratios(&ours.rates, &peer.rates), bar, report)?;
+        }
+    }
+    if let Some(haproxy) = of("HAProxy") {
+        let sample = [ours.proxy.own_memory()? / haproxy.proxy.own_memory()?];
+        ratio("memory against HAProxy", &sample, Some(Bar::MedianAtMost(1.0)), report)?;
+    }
+    Ok(())
+}
+
+/// HTTPS, and HTTP/2 over it, beside nginx.
+fn compare_tls(
+    arguments: &Arguments,
+    nginx: &Found,
+    folder: &Path,
+    sites: Sites<'_>,
+    world: &mut World,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec![format!("*.{DOMAIN}")])?;
+    let pem = Pem { certificate: folder.join("certificate.pem"), key: folder.join("key.pem") };
+    fs::write(&pem.certificate, cert.pem())?;
+    fs::write(&pem.key, signing_key.serialize_pem())?;
+    let tls = |protocol| Tls::new(cert.der().clone(), protocol);
+    for (kind, speaks) in
+        [("HTTPS", Speaks::Https1(tls(b"http/1.1")?)), ("HTTP/2", Speaks::Http2(tls(b"h2")?, STREAMS))]
+    {
+        let mut subjects = [
+            Subject::new(gate::start(sites, Some(&pem))?, &speaks, sites, world)?,
+            Subject::new(peers::start_nginx_tls(nginx, folder, &pem, sites)?, &speaks, sites, world)?,
+        ];
+        measure(arguments, &mut subjects, world)?;
+        for subject in &subjects {
+            subject.report(&format!(", {kind}"), report)?;
+        }
+        let [ours, theirs] = &subjects;
+        for (what, sample) in [
+            ("requests", ratios(&ours.rates, &theirs.rates)),
+            ("CPU per request", ratios(&ours.cpu_per_100k, &theirs.cpu_per_100k)),
+            ("p99 latency", ratios(&ours.latencies, &theirs.latencies)),
+        ] {
+            ratio(&format!("{kind}: {what} against nginx (goal: ahead)"), &sample, None, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn ratio(what: &str, sample: &[f64], bar: Option<Bar>, report: &mut Report) -> anyhow::Result<()> {
+    let figures = Summary::of(sample).context("nothing was measured")?;
+    report.add(Row { what: what.into(), unit: Unit::Times, figures, bar });
     Ok(())
 }
 
