@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bench::http::gate::{self, Gate};
+use bench::http::gate::{self, Gate, Way};
 use bench::http::load::Clients;
 use bench::http::peers::{self, Found, Peer, Pem};
 use bench::http::{DOMAIN, Sites, Speaks, Tls, World};
@@ -117,7 +117,10 @@ fn compare(
     world: &mut World,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let mut subjects = vec![Subject::new(gate::start(sites, None)?, &Speaks::Http1, sites, world)?];
+    let mut subjects = Vec::new();
+    for way in [Way::Lean, Way::Hyper] {
+        subjects.push(Subject::new(gate::start(way, sites, None)?, &Speaks::Http1, sites, world)?);
+    }
     for peer in found {
         let proxy = peer.start(folder, sites).with_context(|| format!("starting {}", peer.title))?;
         subjects.push(Subject::new(proxy, &Speaks::Http1, sites, world)?);
@@ -167,7 +170,7 @@ fn compare_tls(
         [("HTTPS", Speaks::Https1(tls(b"http/1.1")?)), ("HTTP/2", Speaks::Http2(tls(b"h2")?, STREAMS))]
     {
         let mut subjects = [
-            Subject::new(gate::start(sites, Some(&pem))?, &speaks, sites, world)?,
+            Subject::new(gate::start(Way::Lean, sites, Some(&pem))?, &speaks, sites, world)?,
             Subject::new(peers::start_nginx_tls(nginx, folder, &pem, sites)?, &speaks, sites, world)?,
         ];
         measure(arguments, &mut subjects, world)?;

@@ -40,10 +40,19 @@ pub struct Gate {
     certificate: Option<std::path::PathBuf>,
     #[arg(long, hide = true)]
     key: Option<std::path::PathBuf>,
+    #[arg(long, hide = true)]
+    without_lean: bool,
+}
+
+/// Which way requests of the usual kind go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Lean,
+    Hyper,
 }
 
 /// On plain HTTP, or on TLS.
-pub fn start(sites: Sites<'_>, tls: Option<&Pem>) -> anyhow::Result<Proxy> {
+pub fn start(way: Way, sites: Sites<'_>, tls: Option<&Pem>) -> anyhow::Result<Proxy> {
     let door = free_address()?;
     let mut command = cores::pinned_proxy(&env::current_exe().context("finding this program")?);
     let backends: Vec<String> = sites.backends.iter().map(ToString::to_string).collect();
@@ -51,7 +60,11 @@ pub fn start(sites: Sites<'_>, tls: Option<&Pem>) -> anyhow::Result<Proxy> {
     if let Some(Pem { certificate, key }) = tls {
         command.arg("--certificate").arg(certificate).arg("--key").arg(key);
     }
-    Proxy::start("fleetgate", door, &command)
+    if way == Way::Hyper {
+        command.arg("--without-lean");
+    }
+    let name = if way == Way::Lean { "fleetgate" } else { "fleetgate, hyper alone" };
+    Proxy::start(name, door, &command)
 }
 
 impl Gate {
@@ -75,7 +88,7 @@ impl Gate {
         } else {
             web::Doors { http: listener, ..web::Doors::default() }
         };
-        let settings = web::Settings { threads: 1, ..web::Settings::default() };
+        let settings = web::Settings { threads: 1, is_lean: !self.without_lean, ..web::Settings::default() };
         let _running = web::start(settings, doors, &table, &mut Registry::default())?;
         loop {
             std::thread::park();

@@ -5,7 +5,7 @@
 //! the same, and pipelined requests before it are answered first. Behind a request for another protocol it holds back
 //! whatever follows until a member granted it: those octets are no requests and must not become any.
 
-mod chunks;
+pub(crate) mod chunks;
 
 use std::future::Future as _;
 use std::io;
@@ -127,6 +127,13 @@ impl<S> Guard<S> {
     /// `received` was read before it was known that this is HTTP/1.
     pub(crate) fn new(io: S, received: BytesMut, patience: Patience, line: Arc<Line>) -> Self {
         Self { io, line, patience, received, ready: 0, looked: 0, state: State::Head, timer: None }
+    }
+
+    /// Reads nothing any more: the connection ends with this refusal.
+    pub(crate) fn refusing(io: S, refusal: Refusal, patience: Patience, line: Arc<Line>) -> Self {
+        let mut guard = Self::new(io, BytesMut::new(), patience, line);
+        guard.refuse(refusal);
+        guard
     }
 
     fn refuse(&mut self, refusal: Refusal) {

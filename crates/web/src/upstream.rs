@@ -27,7 +27,7 @@ use crate::listen::KEEPALIVE;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings};
-use pool::{Pool, Streams};
+use pool::{Place, Pool, Streams};
 pub(crate) use tls::Trust;
 use tls::{Offer, Security};
 
@@ -132,9 +132,7 @@ impl Upstream {
             |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.address) };
         let connecting = async {
             let stream = TcpStream::connect(key.address).await.map_err(|error| unreachable(error.to_string()))?;
-            let _ = stream.set_nodelay(true);
-            // A member that is gone without a word is noticed.
-            let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+            prepare(&stream);
             let Some(config) = self.trust.config(&entry.policy, offer(need)) else {
                 return self.speak(stream, need == Need::Http2, key, place).await.map_err(unreachable);
             };
@@ -152,6 +150,21 @@ impl Upstream {
             self.speak(stream, is_http2, key, place).await.map_err(unreachable)
         };
         timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(unreachable("no connection in time".into())))
+    }
+
+    /// A connection of plain text to one of the member's addresses, without anybody who speaks on it.
+    pub(crate) async fn connect(&self, entry: &Entry, member: &Member, address: SocketAddr) -> Result<Plain, Refusal> {
+        let key = Key { address, tenant: entry.tenant.clone(), security: Security::Plain };
+        let cluster = || member.cluster.clone();
+        let place = self.pool.place(&key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster() })?;
+        self.metrics.upstream_connects.inc();
+        let held = (place, Counted::new(&self.metrics));
+        let unreachable = |why: String| Refusal::Unreachable { cluster: cluster(), why: format!("{address}: {why}") };
+        let connected = timeout(self.connect, TcpStream::connect(address)).await;
+        let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
+        let stream = connected.map_err(|error| unreachable(error.to_string()))?;
+        prepare(&stream);
+        Ok(Plain { stream, _held: held })
     }
 
     /// The connection is driven by a task of its own, which holds its place until it ends.
@@ -240,6 +253,18 @@ impl Lease {
             });
         }
     }
+}
+
+/// A connection of plain text, which holds its place until it ends.
+pub(crate) struct Plain {
+    pub(crate) stream: TcpStream,
+    _held: (Place, Counted),
+}
+
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    // A member that is gone without a word is noticed.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE);
 }
 
 struct Counted(Metrics);
