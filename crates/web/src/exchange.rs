@@ -73,6 +73,10 @@ impl Exchange {
         self.request = Some(Arc::clone(progress));
     }
 
+    pub(crate) fn request_body(&self) -> Option<Arc<Progress>> {
+        self.request.clone()
+    }
+
     /// A member has it.
     pub(crate) fn member(&mut self, cluster: &ClusterName, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
