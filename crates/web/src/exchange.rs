@@ -85,6 +85,10 @@ impl Exchange {
         self.received += octets as u64;
     }
 
+    pub(crate) fn request_body(&self) -> Option<Arc<Progress>> {
+        self.request.clone()
+    }
+
     /// A member has it.
     pub(crate) fn member(&mut self, cluster: &ClusterName, in_flight: InFlight) {
         self.in_flight = Some(in_flight);

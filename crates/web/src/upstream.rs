@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::body::RequestBody;
+use crate::body::{Progress, RequestBody};
 use crate::choice::addresses;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
 use crate::listen::KEEPALIVE;
@@ -243,12 +243,14 @@ impl Lease {
     }
 
     /// The response was read to its end. A connection of HTTP/1 rests once its request was sent to the end too; hyper
-    /// says so, and closes it otherwise.
-    pub(crate) fn give_back(self) {
+    /// says so. Where that takes too long, the request is ended, and the connection with it.
+    pub(crate) fn give_back(self, request: Option<Arc<Progress>>) {
         if let Sender::Http1(mut sender) = self.sender {
             tokio::spawn(async move {
-                if matches!(timeout(TAIL, sender.ready()).await, Ok(Ok(()))) {
-                    self.pool.put(self.key, sender);
+                match timeout(TAIL, sender.ready()).await {
+                    Ok(Ok(())) => self.pool.put(self.key, sender),
+                    Ok(Err(_)) => {}
+                    Err(_) => request.iter().for_each(|request| request.abandon()),
                 }
             });
         }
