@@ -200,13 +200,10 @@ where
         Some(Handed { stream, received, until, refusal: None })
     };
     let Some(Handed { stream, received, until, refusal }) = handed else { return Ok(()) };
-    let line = Arc::new(Line::default());
+    let line = Arc::new(Line::refusing(refusal));
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
-    let guard = match refusal {
-        Some(refusal) => Guard::refusing(stream, refusal, patience, Arc::clone(&line)),
-        None => Guard::new(stream, received, patience, Arc::clone(&line)),
-    };
+    let guard = Guard::new(stream, received, patience, Arc::clone(&line));
     let link = Arc::new(link.with_line(line));
     let mut http = http1::Builder::new();
     // The guard has read every head by then, and keeps the time.

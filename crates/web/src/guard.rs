@@ -61,6 +61,11 @@ struct Said {
 }
 
 impl Line {
+    /// Whose next request is refused, whatever it says.
+    pub(crate) fn refusing(refusal: Option<Refusal>) -> Self {
+        Self(Mutex::new(Said { refused: refusal.map(|refusal| (1, refusal)), ..Said::default() }))
+    }
+
     /// The next request is about to be answered; with a refusal, if it stands for one.
     pub(crate) fn begin(&self) -> Option<Refusal> {
         let mut said = self.lock();
@@ -139,13 +144,6 @@ impl<S> Guard<S> {
     /// `received` was read before it was known that this is HTTP/1.
     pub(crate) fn new(io: S, received: BytesMut, patience: Patience, line: Arc<Line>) -> Self {
         Self { io, line, patience, received, ready: 0, looked: 0, state: State::Head, timer: None, farewell: None }
-    }
-
-    /// Reads nothing any more: the connection ends with this refusal.
-    pub(crate) fn refusing(io: S, refusal: Refusal, patience: Patience, line: Arc<Line>) -> Self {
-        let mut guard = Self::new(io, BytesMut::new(), patience, line);
-        guard.refuse(refusal);
-        guard
     }
 
     fn refuse(&mut self, refusal: Refusal) {

@@ -2,8 +2,8 @@
 //! between. This file holds all the branching; it reads from top to bottom.
 //!
 //! Whatever is not usual is handed on to hyper's path with the octets as they came, before anything was sent to the client:
-//! heads and hosts that [`request::read`] does not take, routes that do not simply forward, members that cannot be reached. So
-//! there are no refusals and no retries here, but for a member that fails with a request that cannot be repeated.
+//! heads and hosts that [`request::read`] does not take, and routes that do not simply forward. So are refusals, for that path to
+//! tell them.
 
 mod io;
 mod pool;
@@ -14,24 +14,25 @@ mod sites;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode};
 use model::ingress::UpstreamTls;
-use model::routes::Member;
+use model::routes::{Entry, Member};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::choice::{InFlight, addresses, choose};
+use crate::choice::{InFlight, Outlook, addresses, choose};
 use crate::connection::Link;
 use crate::exchange::Exchange;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
 use crate::listen::{DoorKind, Worker};
 use crate::refusal::Refusal;
+use crate::request::RETRIES;
 use crate::settings::Settings;
-use crate::upstream::Plain;
+use crate::upstream::{ADDRESSES, Plain};
 use io::{Clock, give_buffer, poll_receive, take_buffer};
 use pool::Pool;
 use request::{Read, Told};
@@ -60,6 +61,32 @@ impl Lean {
     pub(crate) fn sweep(&self) {
         self.pool.sweep();
     }
+
+    /// A connection to the member, and whether it had rested before, which `is_fresh` forbids: a request that failed on one must
+    /// not meet the next.
+    async fn lease(
+        &self,
+        worker: &Worker,
+        entry: &Entry,
+        member: &Member,
+        is_fresh: bool,
+    ) -> Result<(Plain, bool), Refusal> {
+        let places = addresses(entry, member);
+        let start = fastrand::usize(..places.len().max(1));
+        let mut last = Refusal::NoMember;
+        for address in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
+            let key = (*address, entry.tenant.clone());
+            let resting = if is_fresh { None } else { self.pool.take(&key, std::time::Instant::now()) };
+            if let Some(resting) = resting {
+                return Ok((resting, true));
+            }
+            match worker.upstream.connect(entry, member, *address).await {
+                Ok(upstream) => return Ok((upstream, false)),
+                Err(refusal) => last = refusal,
+            }
+        }
+        Err(last)
+    }
 }
 
 /// A connection for hyper's path to go on with.
@@ -69,7 +96,7 @@ pub(crate) struct Handed<S> {
     pub(crate) received: BytesMut,
     /// By when its head has to be there.
     pub(crate) until: Instant,
-    /// That nothing but this is to be said any more.
+    /// What the next request is to be answered with: it has been tried already.
     pub(crate) refusal: Option<Refusal>,
 }
 
@@ -85,7 +112,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let told = Told::new(link.peer.ip(), link.door == DoorKind::Https);
-    let mut client = Client { stream, received: received.into(), out: Vec::new(), clock: Clock::new(until) };
+    let mut client =
+        Client { stream, received: received.into(), out: Vec::new(), back: Vec::new(), clock: Clock::new(until) };
     let mut drain = pin!(worker.drain.cancelled());
     let mut is_first = true;
     loop {
@@ -107,8 +135,10 @@ struct Client<S> {
     stream: S,
     /// Octets of the client's, from the request on that is being answered.
     received: Vec<u8>,
-    /// What is about to be sent, to either side.
+    /// The request as members get it, for as long as it may have to be sent again.
     out: Vec<u8>,
+    /// Some of the response as the client gets it.
+    back: Vec<u8>,
     clock: Clock,
 }
 
@@ -173,6 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 if self.received.is_empty() {
                     give_buffer(&mut self.received);
                     give_buffer(&mut self.out);
+                    give_buffer(&mut self.back);
                     if drain.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(Some(Ok(0)));
                     }
@@ -190,57 +221,110 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Came::Unusual
     }
 
+    /// Tries members until one answers, or none is left that may be tried.
     async fn answer(&mut self, worker: &Worker, link: &Arc<Link>, asked: Asked) -> After {
         link.begin();
         let Found { entry, outlook, .. } = &asked.found;
-        let Some(member) = choose(entry, outlook, &[], asked.start) else { return After::HandOver(None) };
-        let known = outlook.asked(entry, member, asked.start);
-        let in_flight = InFlight::new(&known);
-        let places = addresses(entry, member);
-        let Some(address) = places.get(fastrand::usize(..places.len().max(1))) else { return After::HandOver(None) };
-        let key = (*address, entry.tenant.clone());
-        let mut upstream = match worker.lean.pool.take(&key, asked.start) {
-            Some(upstream) => upstream,
-            None => match worker.upstream.connect(entry, member, *address).await {
-                Ok(upstream) => upstream,
-                // Others can be asked; that is decided there.
-                Err(_) => return After::HandOver(None),
-            },
-        };
-
         self.out.extend_from_slice(&self.received[asked.head..asked.head + asked.body]);
-        self.clock.set(Instant::now() + entry.options.request_timeout);
+        outlook.earn();
         let mut response = take_buffer();
-        let asking = std::time::Instant::now();
-        let heard = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
-            Ok(()) => self.head(worker, &mut upstream, &asked, &mut response).await,
-            Err(_) => Heard::End,
-        };
-        let refuse = |refusal: Refusal| {
-            known.failed(std::time::Instant::now());
-            let mut exchange = asked.exchange(link, member, InFlight::new(&known));
-            exchange.refused(refusal.status(), refusal.code());
-            After::HandOver(Some(refusal))
-        };
-        let cluster = || member.cluster.clone();
-        let head = match heard {
-            Heard::Head(head) => head,
-            Heard::End if asked.can_repeat => return After::HandOver(None),
-            Heard::End => {
-                let why = "it closed the connection".to_owned();
-                return refuse(Refusal::NoAnswer { cluster: cluster(), why });
-            }
-            Heard::Malformed(why) => return refuse(Refusal::NoAnswer { cluster: cluster(), why: why.to_owned() }),
-            Heard::Late => return refuse(Refusal::AnswerTimeout { cluster: cluster() }),
-            Heard::ClientGone => {
+        let mut tried = Vec::new();
+        let mut last = None;
+        while let Some(member) = choose(entry, outlook, &tried, std::time::Instant::now()) {
+            let is_fresh = !tried.is_empty();
+            let known = outlook.asked(entry, member, asked.start);
+            let in_flight = InFlight::new(&known);
+            let failed = match self.attempt(worker, &asked, member, &known, is_fresh, &mut response).await {
+                Ok(Answered { upstream, head }) => {
+                    let mut exchange = asked.exchange(link, member, in_flight);
+                    exchange.answered(StatusCode::from_u16(head.status).unwrap_or_default());
+                    return self.finish(worker, &asked, upstream, head, response, exchange).await;
+                }
+                Err(failed) => failed,
+            };
+            let Failed { refusal: Some(refusal), can_repeat } = failed else {
                 asked.exchange(link, member, in_flight).broke();
                 return After::Close;
+            };
+            last = Some((member, refusal));
+            // Nothing was sent that a member could have acted upon: another may be asked, if that is affordable.
+            tried.push(member.cluster.clone());
+            if !can_repeat || tried.len() > RETRIES || !outlook.afford_retry() {
+                break;
             }
-        };
-        outlook.earn();
-        known.answered(asking.elapsed(), !matches!(head.status, 502..=504), std::time::Instant::now());
-        let mut exchange = asked.exchange(link, member, in_flight);
-        exchange.answered(StatusCode::from_u16(head.status).unwrap_or_default());
+            outlook.counts.retried();
+        }
+        // Nobody to ask is nothing usual.
+        let Some((member, refusal)) = last else { return After::HandOver(None) };
+        let in_flight = InFlight::new(&outlook.asked(entry, member, asked.start));
+        asked.exchange(link, member, in_flight).refused(refusal.status(), refusal.code());
+        After::HandOver(Some(refusal))
+    }
+
+    /// From a connection to the head of a response, which is in `back` then as clients get it.
+    async fn attempt(
+        &mut self,
+        worker: &Worker,
+        asked: &Asked,
+        member: &Member,
+        known: &Outlook,
+        mut is_fresh: bool,
+        response: &mut Vec<u8>,
+    ) -> Result<Answered, Failed> {
+        let entry = &asked.found.entry;
+        let cluster = || member.cluster.clone();
+        loop {
+            let (mut upstream, is_pooled) = match worker.lean.lease(worker, entry, member, is_fresh).await {
+                Ok(leased) => leased,
+                Err(refusal) => {
+                    // That we are busy says nothing about it.
+                    if !matches!(refusal, Refusal::UpstreamBusy { .. }) {
+                        known.failed(std::time::Instant::now());
+                    }
+                    return Err(Failed { refusal: Some(refusal), can_repeat: true });
+                }
+            };
+            self.clock.set(Instant::now() + entry.options.request_timeout);
+            let asking = std::time::Instant::now();
+            let heard = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
+                Ok(()) => self.head(worker, &mut upstream, asked, response).await,
+                Err(_) => Heard::End,
+            };
+            let (refusal, can_repeat) = match heard {
+                Heard::Head(head) => {
+                    known.answered(asking.elapsed(), !matches!(head.status, 502..=504), std::time::Instant::now());
+                    return Ok(Answered { upstream, head });
+                }
+                // One that rested may end just as it is used, which says nothing about the member: once more, on a new one.
+                Heard::End if asked.can_repeat && is_pooled => {
+                    is_fresh = true;
+                    continue;
+                }
+                Heard::End => {
+                    let why = "it closed the connection".to_owned();
+                    (Refusal::NoAnswer { cluster: cluster(), why }, asked.can_repeat)
+                }
+                Heard::Malformed(why) => {
+                    (Refusal::NoAnswer { cluster: cluster(), why: why.to_owned() }, asked.can_repeat)
+                }
+                Heard::Late => (Refusal::AnswerTimeout { cluster: cluster() }, false),
+                Heard::ClientGone => return Err(Failed { refusal: None, can_repeat: false }),
+            };
+            known.failed(std::time::Instant::now());
+            return Err(Failed { refusal: Some(refusal), can_repeat });
+        }
+    }
+
+    /// The response to its end, and both connections to their next use.
+    async fn finish(
+        &mut self,
+        worker: &Worker,
+        asked: &Asked,
+        mut upstream: Plain,
+        head: response::Head,
+        mut response: Vec<u8>,
+        mut exchange: Exchange,
+    ) -> After {
         let ended = self.carry(worker, &mut upstream, head, &mut response, &mut exchange).await;
         give_buffer(&mut response);
         let Some(is_free) = ended else {
@@ -249,19 +333,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         };
         drop(exchange);
         if is_free {
-            worker.lean.pool.put(key, upstream, std::time::Instant::now());
+            worker.lean.pool.put(upstream, std::time::Instant::now());
         }
         self.received.drain(..asked.head + asked.body);
         if asked.is_last || worker.drain.is_cancelled() { After::Close } else { After::Next }
     }
 
-    /// Waits for the head of a response. What clients get of it is in `out` then, and what there is of it in `response`.
+    /// Waits for the head of a response. What clients get of it is in `back` then, and what there is of it in `response`.
     async fn head(&mut self, worker: &Worker, upstream: &mut Plain, asked: &Asked, response: &mut Vec<u8>) -> Heard {
         let mut interim = 0;
-        self.out.clear();
+        response.clear();
+        if self.back.capacity() == 0 {
+            self.back = take_buffer();
+        }
+        self.back.clear();
         loop {
             let is_last = asked.is_last || worker.drain.is_cancelled();
-            match response::read(response, asked.is_to_head, is_last, &mut self.out) {
+            match response::read(response, asked.is_to_head, is_last, &mut self.back) {
                 Ok(Some(head)) if head.status >= 200 => return Heard::Head(head),
                 Ok(Some(head)) if interim < MAX_INTERIM => {
                     response.drain(..head.length);
@@ -276,13 +364,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 if let Poll::Ready(came) = poll_receive(&mut upstream.stream, cx, response) {
                     return Poll::Ready(if matches!(came, Ok(1..)) { None } else { Some(Heard::End) });
                 }
-                // A client that is gone needs no answer; one that is ahead is next.
-                while self.received.len() < MAX_AHEAD {
-                    match poll_receive(&mut self.stream, cx, &mut self.received) {
-                        Poll::Ready(Ok(1..)) => {}
-                        Poll::Ready(_) => return Poll::Ready(Some(Heard::ClientGone)),
-                        Poll::Pending => break,
-                    }
+                if self.poll_gone(cx).is_ready() {
+                    return Poll::Ready(Some(Heard::ClientGone));
                 }
                 self.clock.poll_late(cx).map(|()| Some(Heard::Late))
             });
@@ -305,34 +388,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let mut body = head.body;
         let mut come = head.length;
         loop {
-            let (taken, carried) = body.carry(&response[come..], &mut self.out).ok()?;
+            let (taken, carried) = body.carry(&response[come..], &mut self.back).ok()?;
             exchange.sent(carried);
-            if !self.out.is_empty() {
+            if !self.back.is_empty() {
                 self.clock.set(Instant::now() + idle);
-                send(&mut self.stream, &self.out, &mut self.clock).await.ok()?;
+                send(&mut self.stream, &self.back, &mut self.clock).await.ok()?;
             }
             if body == Body::Ended {
                 // What comes unasked behind an answer could be taken for the next one.
                 return Some(head.is_kept && come + taken == response.len());
             }
             response.clear();
-            self.out.clear();
+            self.back.clear();
             come = 0;
             self.clock.set(Instant::now() + idle);
-            let received = poll_fn(|cx| match poll_receive(&mut upstream.stream, cx, response) {
-                Poll::Ready(came) => Poll::Ready(came.unwrap_or(0)),
-                Poll::Pending => self.clock.poll_late(cx).map(|()| 0),
+            let received = poll_fn(|cx| {
+                if let Poll::Ready(came) = poll_receive(&mut upstream.stream, cx, response) {
+                    return Poll::Ready(came.ok());
+                }
+                if self.poll_gone(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                self.clock.poll_late(cx).map(|()| None)
             });
-            if received.await == 0 && !body.close(&mut self.out) {
+            if received.await? == 0 && !body.close(&mut self.back) {
                 return None;
             }
         }
+    }
+
+    /// A client that is gone needs no answer; what one that is ahead says is next.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.received.len() < MAX_AHEAD {
+            match ready!(poll_receive(&mut self.stream, cx, &mut self.received)) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
     }
 
     fn hand_over(mut self, refusal: Option<Refusal>) -> Handed<S> {
         let received = BytesMut::from(&self.received[..]);
         give_buffer(&mut self.received);
         give_buffer(&mut self.out);
+        give_buffer(&mut self.back);
         Handed { stream: self.stream, received, until: self.clock.deadline(), refusal }
     }
 
@@ -340,6 +440,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let _ = self.stream.shutdown().await;
         None
     }
+}
+
+/// A member that answers.
+struct Answered {
+    upstream: Plain,
+    head: response::Head,
+}
+
+struct Failed {
+    /// None where there is nobody to be told.
+    refusal: Option<Refusal>,
+    can_repeat: bool,
 }
 
 /// What became of a request that was sent to a member.

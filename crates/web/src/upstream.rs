@@ -32,7 +32,7 @@ pub(crate) use tls::Trust;
 use tls::{Offer, Security};
 
 /// A member with many addresses is not tried at all of them: others wait.
-const ADDRESSES: usize = 2;
+pub(crate) const ADDRESSES: usize = 2;
 /// An early answer can come while the rest of its request is still being sent: after this we do not wait for that.
 const TAIL: Duration = Duration::from_secs(5);
 
@@ -164,7 +164,7 @@ impl Upstream {
         let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
         let stream = connected.map_err(|error| unreachable(error.to_string()))?;
         prepare(&stream);
-        Ok(Plain { stream, _held: held })
+        Ok(Plain { stream, key: (address, key.tenant), _held: held })
     }
 
     /// The connection is driven by a task of its own, which holds its place until it ends.
@@ -260,6 +260,8 @@ impl Lease {
 /// A connection of plain text, which holds its place until it ends.
 pub(crate) struct Plain {
     pub(crate) stream: TcpStream,
+    /// Where to, and whose: never another tenant's.
+    pub(crate) key: (SocketAddr, ObjectName),
     _held: (Place, Counted),
 }
 

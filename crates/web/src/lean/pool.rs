@@ -38,8 +38,12 @@ impl Pool {
         None
     }
 
-    pub(super) fn put(&self, key: Key, connection: Plain, now: Instant) {
-        self.lock().entry(key).or_default().push((connection, now));
+    pub(super) fn put(&self, connection: Plain, now: Instant) {
+        let mut resting = self.lock();
+        match resting.get_mut(&connection.key) {
+            Some(slot) => slot.push((connection, now)),
+            None => _ = resting.insert(connection.key.clone(), vec![(connection, now)]),
+        }
     }
 
     /// Closes what has rested for too long, or was closed at the other end.
