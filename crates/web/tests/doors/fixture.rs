@@ -195,6 +195,11 @@ impl Client {
         self.0.write_all(octets.as_ref()).unwrap();
     }
 
+    /// To a door that may have closed the connection already.
+    pub(crate) fn say_if_open(&mut self, octets: impl AsRef<[u8]>) {
+        let _ = self.0.write_all(octets.as_ref());
+    }
+
     /// The next answer; none where the connection ends instead.
     pub(crate) fn hear(&mut self) -> Option<Answer> {
         let end = loop {

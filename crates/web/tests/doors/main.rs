@@ -4,6 +4,7 @@
 mod backend;
 mod downgrade;
 mod fixture;
+mod lean;
 mod lifecycle;
 mod members;
 mod requests;
