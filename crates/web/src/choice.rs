@@ -41,7 +41,8 @@ pub fn choose<'a>(
     let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !addresses(entry, member).is_empty();
     let left = || entry.members.iter().filter(is_left);
     let well = || left().filter(|member| outlook.of(member).is_none_or(|known| !known.is_ejected(now)));
-    let turn = outlook.turn.fetch_add(1, Ordering::Relaxed);
+    // Another try is nobody's turn.
+    let turn = outlook.turn.fetch_add(usize::from(tried.is_empty()), Ordering::Relaxed);
     let nth = |count: usize| turn.checked_rem(count);
     match nth(well().count()) {
         Some(number) => well().nth(number),

@@ -22,6 +22,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::body::ResponseBody;
 use crate::guard::{Guard, Line, Patience};
 use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::lean::{self, Handed};
 use crate::listen::{DoorKind, Worker};
 use crate::metrics::Protocol;
 use crate::openings::Opening;
@@ -51,6 +52,19 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// The same connection, whose requests are read by another.
+    fn with_line(&self, line: Arc<Line>) -> Self {
+        Self {
+            door: self.door,
+            peer: self.peer,
+            tenant: self.tenant.clone(),
+            protocol: self.protocol,
+            line: Some(line),
+            active: AtomicUsize::new(0),
+            opening: Mutex::new(self.opening.lock().unwrap_or_else(PoisonError::into_inner).take()),
+        }
+    }
+
     /// A request is about to be answered; with a refusal, if it stands for one.
     pub(crate) fn begin(&self) -> Option<Refusal> {
         drop(self.opening.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -111,20 +125,20 @@ async fn plain(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result
         }
     }
     let is_http2 = received.starts_with(PREFACE);
-    let link = |protocol, line| Link {
+    let link = |protocol| Link {
         door,
         peer,
         tenant: None,
         protocol,
-        line,
+        line: None,
         active: AtomicUsize::new(0),
         opening: Mutex::new(Some(opening)),
     };
     if is_http2 {
         let stream = Prefixed::new(received.freeze(), stream);
-        return speak_http2(worker, stream, link(Protocol::Http2, None), until).await;
+        return speak_http2(worker, stream, link(Protocol::Http2), until).await;
     }
-    speak_http1(worker, stream, received, |line| link(Protocol::Http1, Some(line)), until).await
+    speak_http1(worker, stream, received, link(Protocol::Http1), until).await
 }
 
 async fn secure(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
@@ -154,36 +168,43 @@ async fn secure(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Resul
         Ok(Ok(stream)) => stream,
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let link = |protocol, line| Link {
+    let link = |protocol| Link {
         door,
         peer,
         tenant: Some(tenant),
         protocol,
-        line,
+        line: None,
         active: AtomicUsize::new(0),
         opening: Mutex::new(Some(opening)),
     };
     if is_http2 {
-        return speak_http2(worker, stream, link(Protocol::Http2, None), until).await;
+        return speak_http2(worker, stream, link(Protocol::Http2), until).await;
     }
-    speak_http1(worker, stream, BytesMut::new(), |line| link(Protocol::Http1, Some(line)), until).await
+    speak_http1(worker, stream, BytesMut::new(), link(Protocol::Http1), until).await
 }
 
 async fn speak_http1<S>(
     worker: &Arc<Worker>,
     stream: S,
     received: BytesMut,
-    link: impl FnOnce(Arc<Line>) -> Link,
+    link: Link,
     until: Instant,
 ) -> Result<(), Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let line = Arc::new(Line::default());
+    let link = Arc::new(link);
+    let handed = if worker.settings.is_lean {
+        lean::serve(worker, &link, stream, received, until).await
+    } else {
+        Some(Handed { stream, received, until, refusal: None })
+    };
+    let Some(Handed { stream, received, until, refusal }) = handed else { return Ok(()) };
+    let line = Arc::new(Line::refusing(refusal));
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
     let guard = Guard::new(stream, received, patience, Arc::clone(&line));
-    let link = Arc::new(link(line));
+    let link = Arc::new(link.with_line(line));
     let mut http = http1::Builder::new();
     // The guard has read every head by then, and keeps the time.
     http.timer(TokioTimer::new())

@@ -63,7 +63,15 @@ pub enum Version {
 /// None until all of it is there.
 pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
+    Ok(parse(received, &mut fields)?.map(|(head, _)| head))
+}
+
+/// The same, and the parts of it.
+pub(crate) fn parse<'fields, 'octets>(
+    received: &'octets [u8],
+    fields: &'fields mut [httparse::Header<'octets>; MAX_FIELDS],
+) -> Result<Option<(Head, httparse::Request<'fields, 'octets>)>, Refusal> {
+    let mut request = httparse::Request::new(fields);
     let window = &received[..received.len().min(MAX_HEAD)];
     let length = match request.parse(window) {
         Ok(httparse::Status::Complete(length)) => length,
@@ -92,7 +100,7 @@ pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     if upgrade && !matches!(framing, Framing::None | Framing::Sized(0)) {
         return Err(Malformed::UpgradeWithBody.into());
     }
-    Ok(Some(Head { length, framing, upgrade }))
+    Ok(Some((Head { length, framing, upgrade }, request)))
 }
 
 /// How long a body is said to be, which must be said once and plainly (RFC 9112 6.3).

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::certificates::Certificates;
 use crate::choice::Members;
 use crate::connection::{self, Arrival};
+use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
 use crate::openings::Openings;
 use crate::refusal::Refusal;
@@ -105,6 +106,7 @@ pub(crate) struct Worker {
     pub(crate) members: Arc<Members>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) upstream: Upstream,
+    pub(crate) lean: Lean,
     pub(crate) drain: CancellationToken,
     doors: [DoorMetrics; 2],
 }
@@ -153,6 +155,7 @@ pub fn start(
             members: Arc::clone(&members),
             certificates: Arc::clone(&certificates),
             upstream: Upstream::new(&settings, &trust, metrics),
+            lean: Lean::new(&settings),
             drain: drain.clone(),
             doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
             settings: settings.clone(),
@@ -217,6 +220,7 @@ async fn run(
             loop {
                 tokio::time::sleep(SWEEP).await;
                 worker.upstream.sweep();
+                worker.lean.sweep();
             }
         })
     };

@@ -1,7 +1,7 @@
 //! One request, from its head to its answer. This file holds all the branching; it reads from top to bottom.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{
@@ -9,7 +9,8 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use model::routes::{Entry, Member};
 
@@ -26,7 +27,11 @@ use crate::tunnel;
 use crate::upstream::{Lease, Need, Unsent};
 
 /// Other members that are asked where the first cannot be: with more the client has given up.
-const RETRIES: usize = 2;
+pub(crate) const RETRIES: usize = 2;
+
+/// Of a body that nobody wants, before its stream is cut.
+const UNREAD_TIME: Duration = Duration::from_secs(1);
+const UNREAD_OCTETS: usize = 1 << 20;
 
 pub(crate) async fn answer(worker: Arc<Worker>, link: Arc<Link>, request: Request<Incoming>) -> Response<ResponseBody> {
     let mut exchange = Exchange::begin(&link);
@@ -76,6 +81,7 @@ async fn decide(
     }
     let client_end = asks_tunnel.then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
+    let unread = Unread(Some(incoming));
     let framing = check(&parts)?;
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
@@ -127,7 +133,7 @@ async fn decide(
         conversation: timeouts.stream,
     };
     let hold = is_asked_first.then_some(timeouts.go_ahead);
-    let (body, progress) = RequestBody::new(incoming, terms, link.line.clone(), hold);
+    let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
     exchange.body(&progress);
     let asker = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
@@ -140,6 +146,32 @@ async fn decide(
     let (response, lease, member) =
         forward(worker, &entry, &outlook, &outbound, need, body, &progress, exchange).await?;
     finish(response, lease, member, client_end)
+}
+
+/// A body that nobody wants. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not look at the answer;
+/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`.
+struct Unread(Option<Incoming>);
+
+impl Unread {
+    fn take(mut self) -> Result<Incoming, Refusal> {
+        // Taken once, as it is gone then.
+        self.0.take().ok_or(Refusal::BodyCut)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let Some(mut incoming) = self.0.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
+            let mut left = UNREAD_OCTETS;
+            while let Some(Ok(frame)) = incoming.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        }));
+    }
 }
 
 /// What holds for every request, whoever it is for. HTTP/1 has been read strictly before.

@@ -13,6 +13,8 @@ pub struct Settings {
     pub trusted_proxies: Arc<[Cidr]>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
+    /// Whether HTTP/1.1 of the usual kind goes the short way, past hyper. Both ways do the same.
+    pub is_lean: bool,
     pub timeouts: Timeouts,
     pub limits: Limits,
 }
@@ -103,6 +105,7 @@ impl Default for Settings {
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             trusted_proxies: Arc::default(),
             redirect_port: None,
+            is_lean: true,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
         }
