@@ -38,7 +38,7 @@ impl Front {
         let table = Arc::new(ArcSwap::from_pointee(table));
         let mut registry = Registry::default();
         let doors = Doors { http: vec![http], https: vec![https] };
-        let running = web::start(settings, doors, &table, &mut registry).unwrap();
+        let running = web::start(settings, doors, &table, &web::Metrics::register(&mut registry)).unwrap();
         Self { running: Some(running), http: addresses.0, https: addresses.1, table, registry }
     }
 
