@@ -182,7 +182,7 @@ fn defaults_are_those_of_the_contract() {
             "steering": {"mode": "geo"},
             "overflow": {"utilization": 0.8},
             "health": {"path": "/healthz", "interval": "5s", "timeout": "2s", "unhealthy": 3, "healthy": 2},
-            "upstreamTLS": {"verify": true},
+            "upstreamTLS": {"plainText": false, "verify": true},
         })
     );
 
@@ -199,7 +199,7 @@ fn defaults_are_those_of_the_contract() {
     let Report { text, refusals, mistakes } = check(folder.path());
     assert_eq!(mistakes, 0, "{text}");
     // The zone has no name servers, and the policy's part has not come yet.
-    assert_eq!(sorted(refusals), ["NoNameservers", "NotYet", "RefusedZone"], "{text}");
+    assert_eq!(sorted(refusals), ["NoNameservers", "RefusedZone"], "{text}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct FederationPolicySpec {
     #[serde(default)]
     pub entry: Entry,
     /// Which cluster a client is sent to.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "checked")]
     pub steering: SteeringSpec,
     /// When traffic leaves its first choice.
     #[serde(default, deserialize_with = "checked")]
@@ -49,7 +49,7 @@ pub struct FederationPolicySpec {
     #[serde(default)]
     pub health: HealthSpec,
     /// TLS from our gateway to a member.
-    #[serde(default, rename = "upstreamTLS")]
+    #[serde(default, rename = "upstreamTLS", deserialize_with = "checked")]
     pub upstream_tls: UpstreamTlsSpec,
 }
 
@@ -227,10 +227,20 @@ impl Check for OverflowSpec {
     }
 }
 
+impl Check for SteeringSpec {
+    fn check(&self) -> Result<(), String> {
+        self.weights().map(drop)
+    }
+}
+
+impl Check for UpstreamTlsSpec {
+    fn check(&self) -> Result<(), String> {
+        self.authorities().map(drop)
+    }
+}
+
 impl Check for FederationPolicySpec {
     fn check(&self) -> Result<(), String> {
-        self.steering.weights()?;
-        self.upstream_tls.authorities()?;
         Ok(())
     }
 }

@@ -183,9 +183,15 @@ impl Federation {
 
     /// Notes that a cluster has come, changed or gone; with both, only where it is otherwise than before.
     pub(super) fn touch_cluster(&mut self, before: Option<&Cluster>, after: Option<&Cluster>) {
-        let face = |cluster: &Cluster| (cluster.labels.clone(), cluster.location.clone(), cluster.controller.clone());
-        let is_same_member = before.map(face) == after.map(face)
-            && before.map(|cluster| &cluster.tenant) == after.map(|cluster| &cluster.tenant);
+        let is_same_member = match (before, after) {
+            (Some(before), Some(after)) => {
+                before.tenant == after.tenant
+                    && before.labels == after.labels
+                    && before.location == after.location
+                    && before.controller == after.controller
+            }
+            _ => false,
+        };
         let is_same_for_dns = before.map(|cluster| &cluster.nodes) == after.map(|cluster| &cluster.nodes);
         if is_same_member && is_same_for_dns {
             return;
