@@ -19,7 +19,6 @@ pub(crate) const MAX_LENGTH: usize = HEAD + 16;
 pub(crate) struct Subnet<'a> {
     /// As it was sent.
     octets: &'a [u8],
-    address: Option<IpAddr>,
 }
 
 impl<'a> Subnet<'a> {
@@ -43,21 +42,20 @@ impl<'a> Subnet<'a> {
         if sent.last().is_some_and(|last| last.trailing_zeros() < u32::try_from(spare).unwrap_or(u32::MAX)) {
             return None;
         }
+        Some(Self { octets })
+    }
+
+    /// The first address of the client's network; none where it is not to be used (RFC 7871 7.1.2).
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let ([_, family, source, _], sent) = self.octets.split_first_chunk::<HEAD>()?;
         let mut full = [0; 16];
         full.get_mut(..sent.len())?.copy_from_slice(sent);
         let [a, b, c, d, ..] = full;
-        let address = match (family, source) {
-            // RFC 7871 7.1.2: the client's location is not to be used.
+        match (family, source) {
             (_, 0) => None,
             (1, _) => Some(IpAddr::from(Ipv4Addr::new(a, b, c, d))),
             _ => Some(IpAddr::from(Ipv6Addr::from(full))),
-        };
-        Some(Self { octets, address })
-    }
-
-    /// The first address of the client's network; none where it is not to be used.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.address
+        }
     }
 
     pub(crate) fn length(&self) -> usize {

@@ -36,59 +36,118 @@ pub fn order<'a, M>(asked: &Asked<'a>, members: M) -> Ranking
 where
     M: Iterator<Item = Candidate<'a>> + Clone,
 {
-    let survey = Survey::of(asked, &members);
-    let mut ranking = Ranking::empty(&survey);
-    let mut before = 0;
-    for (number, member) in members.clone().enumerate() {
-        let class = survey.class(&member);
-        let position = survey.position(number, member.cluster, &members);
-        let rank = if survey.sorted { before } else { survey.rank(member.cluster, &members) };
-        before += u64::from(class == survey.top);
-        let weight = survey.weight(&member);
-        let score = match asked.steering {
-            Steering::Geo => distance(&asked.client, member.location),
-            Steering::Latency => 0.0,
-            Steering::Weighted(_) => race(asked.random, position, weight),
-            Steering::Failover(order) => {
-                let listed = order.iter().position(|listed| listed == member.cluster);
-                // Those that are not listed come behind those that are, by name.
-                listed.map_or_else(|| small(order.len()) + float(position), small)
-            }
-            // Those that cannot have a turn come in any order.
-            Steering::RoundRobin if class != survey.top => 0.0,
-            Steering::RoundRobin => float((rank + survey.in_turn - asked.turn % survey.in_turn) % survey.in_turn),
-        };
-        let (apart, seconds) = match asked.steering {
-            Steering::Geo => (apart(&asked.client, member.location), seconds(&member.known)),
-            Steering::Latency => (0, seconds(&member.known)),
-            _ => (0, f64::INFINITY),
-        };
-        let drawn = survey.drawn == Some(number);
-        let key = Key {
-            class,
-            behind: survey.drawn.is_some() && !drawn,
-            score,
-            apart,
-            seconds,
-            last: mixed(asked.turn, position),
-        };
-        ranking.push(Place { key, number, share: weight / survey.weights, unhealthy: member.known.unhealthy });
+    let mut ranking = Ranking::of(asked, &members);
+    let places = ranking.places_mut();
+    if places.iter().all(|place| place.unhealthy.is_some()) {
+        ranking.situation = if places.is_empty() { Situation::Usual } else { Situation::Panic };
     }
-    ranking.places_mut().sort_unstable_by(|one, other| one.key.compare(&other.key));
+    let panic = ranking.situation == Situation::Panic;
+    let places = ranking.places_mut();
+    let mut top = Class::Unhealthy;
+    for place in &mut *places {
+        place.key.class = place.class(panic);
+        top = top.min(place.key.class);
+    }
+    let is_weighted = matches!(asked.steering, Steering::Weighted(_));
+    if is_weighted {
+        for place in &mut *places {
+            place.key.score = race(asked.random, place.position, place.weight);
+        }
+    }
+    let by_share = top == Class::Free && places.iter().any(|place| place.key.class == top && place.share > 0.0);
+    if by_share || is_weighted {
+        draw(places, top, by_share, asked.random);
+    }
+    if matches!(asked.steering, Steering::RoundRobin) {
+        take_turns(places, top, asked.turn);
+    }
+    for place in &mut *places {
+        place.key.last = mixed(asked.turn, place.position);
+    }
+    places.sort_unstable_by(|one, other| one.key.compare(&other.key));
+    if by_share {
+        ranking.mode = Mode::Shares;
+    }
+    if top == Class::Full && !panic {
+        ranking.situation = Situation::AllFull;
+    }
     ranking
 }
 
+/// Says what part each one of the best class has of the shares or weights. By shares one is drawn here, and the mode says who
+/// comes next.
+fn draw(places: &mut [Place], top: Class, by_share: bool, random: u64) {
+    let (mut sum, mut best) = (0.0, None);
+    for (at, place) in places.iter_mut().enumerate() {
+        let weight = if by_share { place.share } else { place.weight };
+        place.share = if place.key.class == top { weight } else { 0.0 };
+        sum += place.share;
+        if by_share && place.share > 0.0 {
+            let time = race(random, place.position, place.share);
+            if best.is_none_or(|(least, _)| time < least) {
+                best = Some((time, at));
+            }
+        }
+    }
+    for (at, place) in places.iter_mut().enumerate() {
+        place.share = if sum > 0.0 { place.share / sum } else { 0.0 };
+        place.key.behind = best.is_some_and(|(_, drawn)| at != drawn);
+    }
+}
+
+/// Those of the best class, by their names, beginning with whose turn it is. The others come in any order.
+fn take_turns(places: &mut [Place], top: Class, turn: u64) {
+    let count = places.iter().filter(|place| place.key.class == top).count() as u64;
+    for at in 0..places.len() {
+        let own = places[at];
+        if own.key.class == top {
+            let before = places.iter().filter(|place| place.key.class == top && place.position < own.position).count();
+            places[at].key.score = float((before as u64 + count - turn % count) % count);
+        }
+    }
+}
+
 impl Ranking {
-    fn empty(survey: &Survey<'_>) -> Self {
-        let many = if survey.count > FEW { Vec::with_capacity(survey.count) } else { Vec::new() };
-        let mode = Mode::of(survey);
-        Self { situation: survey.situation, mode, few: [Place::NONE; FEW], count: 0, many }
+    /// In the order in which they are given, with all that each has by itself.
+    fn of<'a, M>(asked: &Asked<'a>, members: &M) -> Self
+    where
+        M: Iterator<Item = Candidate<'a>> + Clone,
+    {
+        let mut ranking = Self {
+            situation: Situation::Usual,
+            mode: Mode::of(asked),
+            few: [Place::NONE; FEW],
+            count: 0,
+            many: Vec::new(),
+        };
+        let (mut last, mut sorted) = (None, true);
+        for (number, member) in members.clone().enumerate() {
+            sorted &= last.is_none_or(|last: &ClusterName| last < member.cluster);
+            last = Some(member.cluster);
+            ranking.push(Place::of(asked, number, &member));
+        }
+        if !sorted {
+            for (place, member) in ranking.places_mut().iter_mut().zip(members.clone()) {
+                place.position = members.clone().filter(|other| other.cluster < member.cluster).count() as u64;
+            }
+        }
+        // Behind those that are listed, by name.
+        if let Steering::Failover(order) = asked.steering {
+            for place in ranking.places_mut().iter_mut().filter(|place| place.key.score.is_infinite()) {
+                place.key.score = small(order.len()) + float(place.position);
+            }
+        }
+        ranking
     }
 
     fn push(&mut self, place: Place) {
-        match self.few.get_mut(self.count) {
-            Some(free) if self.many.capacity() == 0 => *free = place,
-            _ => self.many.push(place),
+        if let Some(free) = self.few.get_mut(self.count) {
+            *free = place;
+        } else {
+            if self.many.is_empty() {
+                self.many.extend_from_slice(&self.few);
+            }
+            self.many.push(place);
         }
         self.count += 1;
     }
@@ -168,136 +227,6 @@ enum Class {
     Unhealthy,
 }
 
-/// What has to be known of all members before one can be ranked.
-struct Survey<'a> {
-    asked: &'a Asked<'a>,
-    situation: Situation,
-    count: usize,
-    /// They come in the order of their names.
-    sorted: bool,
-    /// The best class that a member has, and how many have it.
-    top: Class,
-    in_turn: u64,
-    /// The overflow table has a word.
-    by_share: bool,
-    /// Whom the overflow table's shares chose, by its number.
-    drawn: Option<usize>,
-    /// Of all in the best class.
-    weights: f64,
-}
-
-impl<'a> Survey<'a> {
-    fn of<'m, M>(asked: &'a Asked<'a>, members: &M) -> Self
-    where
-        M: Iterator<Item = Candidate<'m>> + Clone,
-    {
-        let mut survey = Self {
-            asked,
-            situation: Situation::Panic,
-            count: 0,
-            sorted: true,
-            top: Class::Unhealthy,
-            in_turn: 1,
-            by_share: false,
-            drawn: None,
-            weights: 0.0,
-        };
-        let mut last: Option<&ClusterName> = None;
-        for member in members.clone() {
-            survey.count += 1;
-            survey.sorted &= last.is_none_or(|last| last < member.cluster);
-            last = Some(member.cluster);
-            if member.known.unhealthy.is_none() {
-                survey.situation = Situation::Usual;
-            }
-        }
-        for member in members.clone() {
-            let class = survey.class(&member);
-            if class < survey.top {
-                (survey.top, survey.in_turn) = (class, 0);
-            }
-            survey.in_turn += u64::from(class == survey.top);
-            survey.by_share |= class == Class::Free && share(&member.known) > 0.0;
-        }
-        if survey.count == 0 {
-            survey.situation = Situation::Usual;
-        }
-        if survey.top == Class::Full && survey.situation == Situation::Usual {
-            survey.situation = Situation::AllFull;
-        }
-        survey.draw(members);
-        survey
-    }
-
-    /// Weighs those that can be drawn; by the overflow table's shares one is drawn here, by weights in the ranking itself.
-    fn draw<'m, M>(&mut self, members: &M)
-    where
-        M: Iterator<Item = Candidate<'m>> + Clone,
-    {
-        if !self.by_share && !matches!(self.asked.steering, Steering::Weighted(_)) {
-            self.weights = 1.0;
-            return;
-        }
-        let mut least = f64::INFINITY;
-        for (number, member) in members.clone().enumerate() {
-            let weight = self.weight(&member);
-            self.weights += weight;
-            if self.by_share && weight > 0.0 {
-                let score = race(self.asked.random, self.position(number, member.cluster, members), weight);
-                if score < least {
-                    (least, self.drawn) = (score, Some(number));
-                }
-            }
-        }
-        // Without any there is nothing to divide.
-        self.weights = if self.weights > 0.0 { self.weights } else { 1.0 };
-    }
-
-    fn class(&self, member: &Candidate<'_>) -> Class {
-        if member.known.unhealthy.is_some() && self.situation != Situation::Panic {
-            return Class::Unhealthy;
-        }
-        match self.asked.steering {
-            Steering::Weighted(weights) if weights.get(member.cluster).is_none_or(|weight| *weight == 0) => {
-                Class::Weightless
-            }
-            _ if member.known.full => Class::Full,
-            _ => Class::Free,
-        }
-    }
-
-    /// What it is drawn by.
-    fn weight(&self, member: &Candidate<'_>) -> f64 {
-        if self.class(member) != self.top {
-            return 0.0;
-        }
-        match self.asked.steering {
-            _ if self.by_share => share(&member.known),
-            Steering::Weighted(weights) => weights.get(member.cluster).copied().map_or(0.0, f64::from),
-            _ => 0.0,
-        }
-    }
-
-    /// Its place among all by their names, so that chance does not depend on the order in which they come.
-    fn position<'m, M>(&self, number: usize, cluster: &ClusterName, members: &M) -> u64
-    where
-        M: Iterator<Item = Candidate<'m>> + Clone,
-    {
-        if self.sorted {
-            return number as u64;
-        }
-        members.clone().filter(|other| other.cluster < cluster).count() as u64
-    }
-
-    /// The same among those of the best class.
-    fn rank<'m, M>(&self, cluster: &ClusterName, members: &M) -> u64
-    where
-        M: Iterator<Item = Candidate<'m>> + Clone,
-    {
-        members.clone().filter(|other| other.cluster < cluster && self.class(other) == self.top).count() as u64
-    }
-}
-
 /// What a share or weight is worth that came from elsewhere.
 fn share(known: &Known) -> f64 {
     known.share.filter(|share| share.is_finite() && *share > 0.0).unwrap_or_default()
@@ -361,10 +290,9 @@ enum Mode {
 }
 
 impl Mode {
-    fn of(survey: &Survey<'_>) -> Self {
-        let client = &survey.asked.client;
-        match survey.asked.steering {
-            _ if survey.by_share => Self::Shares,
+    fn of(asked: &Asked<'_>) -> Self {
+        let client = &asked.client;
+        match asked.steering {
             Steering::Geo => Self::Geo { placed: client.coordinates.is_some(), in_region: client.region.is_some() },
             Steering::Latency => Self::Latency,
             Steering::Weighted(_) => Self::Weighted,
@@ -378,13 +306,52 @@ impl Mode {
 struct Place {
     key: Key,
     number: usize,
-    /// Of what is drawn by, where something is.
+    /// Its place among all by their names, so that chance does not depend on the order in which they come.
+    position: u64,
+    /// The overflow table's; then its part of what is drawn by, where something is.
     share: f64,
+    /// Where weights decide.
+    weight: f64,
+    full: bool,
     unhealthy: Option<Unhealthy>,
 }
 
 impl Place {
-    const NONE: Self = Self { key: Key::NONE, number: 0, share: 0.0, unhealthy: None };
+    const NONE: Self =
+        Self { key: Key::NONE, number: 0, position: 0, share: 0.0, weight: 1.0, full: false, unhealthy: None };
+
+    fn of(asked: &Asked<'_>, number: usize, member: &Candidate<'_>) -> Self {
+        let known = &member.known;
+        let (mut key, mut weight) = (Key { seconds: f64::INFINITY, ..Key::NONE }, 1.0);
+        match asked.steering {
+            Steering::Geo => {
+                key.score = distance(&asked.client, member.location);
+                key.apart = apart(&asked.client, member.location);
+                key.seconds = seconds(known);
+            }
+            Steering::Latency => key.seconds = seconds(known),
+            Steering::Weighted(weights) => weight = weights.get(member.cluster).copied().map_or(0.0, f64::from),
+            Steering::Failover(order) => {
+                let listed = order.iter().position(|listed| listed == member.cluster);
+                key.score = listed.map_or(f64::INFINITY, small);
+            }
+            Steering::RoundRobin => {}
+        }
+        let Known { full, unhealthy, .. } = *known;
+        Self { key, number, position: number as u64, share: share(known), weight, full, unhealthy }
+    }
+
+    fn class(&self, panic: bool) -> Class {
+        if self.unhealthy.is_some() && !panic {
+            Class::Unhealthy
+        } else if self.weight <= 0.0 {
+            Class::Weightless
+        } else if self.full {
+            Class::Full
+        } else {
+            Class::Free
+        }
+    }
 
     fn won(&self, mode: Mode) -> Reason {
         let Key { score, apart, .. } = self.key;
@@ -410,7 +377,7 @@ impl Place {
                 _ => Reason::Full,
             };
         }
-        if winner.share > 0.0 {
+        if matches!(mode, Mode::Shares | Mode::Weighted) && winner.share > 0.0 {
             return if self.share > 0.0 { Reason::NotDrawn { share: self.share } } else { Reason::NoShare };
         }
         if own.score.total_cmp(&better.score).is_ne() {
