@@ -262,6 +262,10 @@ pub(crate) struct StateOptions {
     /// without it they are not kept there
     #[arg(long, value_name = "FILE", requires = "data", env = "FLEETGATE_DATA_KEY")]
     pub(crate) data_key: Option<PathBuf>,
+    /// A file that says where clients are, for federated ingress: a list of networks, or a database in MaxMind's format;
+    /// read again when it changes
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_GEO")]
+    pub(crate) geo: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -16,6 +16,7 @@ mod job;
 mod keeper;
 mod leading;
 mod node_proxy;
+mod places;
 mod release;
 mod serve;
 mod stand_in;
