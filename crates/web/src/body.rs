@@ -56,6 +56,8 @@ pub(crate) struct Progress {
     changed: tokio::sync::Notify,
 }
 
+// Four answers to four questions.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Default)]
 struct Said {
     has_ended: bool,
@@ -217,7 +219,7 @@ impl Streamed {
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
@@ -358,7 +360,7 @@ impl Carried {
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
@@ -379,9 +381,9 @@ impl Drop for Carried {
     }
 }
 
-fn fit_to_trail(trailers: HeaderMap) -> HeaderMap {
+fn fit_to_trail(trailers: &HeaderMap) -> HeaderMap {
     let mut fit = HeaderMap::with_capacity(trailers.len());
-    for (name, value) in &trailers {
+    for (name, value) in trailers {
         if may_trail(name.as_str()) {
             fit.append(name.clone(), value.clone());
         }

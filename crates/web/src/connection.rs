@@ -32,7 +32,7 @@ use crate::upstream::MAX_BUFFER;
 
 /// What clients of HTTP/2 begin with (RFC 9113 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A fatal alert, unrecognized_name (RFC 8446 6.2), before any version was agreed upon.
+/// A fatal alert, `unrecognized_name` (RFC 8446 6.2), before any version was agreed upon.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 /// What the requests of a connection have in common.
@@ -179,11 +179,11 @@ async fn speak_http1<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let line = Arc::new(Line::default());
+    let said = Arc::new(Line::default());
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
-    let guard = Guard::new(stream, received, patience, Arc::clone(&line));
-    let link = Arc::new(link(line));
+    let guard = Guard::new(stream, received, patience, Arc::clone(&said));
+    let link = Arc::new(link(said));
     let mut http = http1::Builder::new();
     // The guard has read every head by then, and keeps the time.
     http.timer(TokioTimer::new())

@@ -271,13 +271,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 State::Refused => return Poll::Pending,
                 State::Held => {
                     let mut said = guard.line.lock();
-                    match said.granted {
-                        Some(granted) => guard.state = if granted { State::Through } else { State::Head },
-                        None => {
-                            said.waiting = Some(cx.waker().clone());
-                            return Poll::Pending;
-                        }
-                    }
+                    let Some(granted) = said.granted else {
+                        said.waiting = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    };
+                    guard.state = if granted { State::Through } else { State::Head };
                 }
                 State::Through => return Pin::new(&mut guard.io).poll_read(cx, buf),
                 State::Sized(left) => {

@@ -118,7 +118,7 @@ pub struct Running {
 
 /// Serves the doors from threads of their own. Nothing on their way waits for who publishes the table.
 pub fn start(
-    settings: Settings,
+    settings: &Settings,
     doors: Doors,
     table: &Arc<ArcSwap<HttpTable>>,
     registry: &mut Registry,
@@ -146,7 +146,7 @@ pub fn start(
             table: Arc::clone(table),
             members: Arc::clone(&members),
             certificates: Arc::clone(&certificates),
-            upstream: Upstream::new(&settings, &trust, &metrics),
+            upstream: Upstream::new(settings, &trust, &metrics),
             drain: drain.clone(),
             doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
             settings: settings.clone(),

@@ -135,10 +135,10 @@ async fn decide(
     let hold = is_asked_first.then_some(timeouts.go_ahead);
     let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
     exchange.body(&progress);
-    let asker = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
+    let who = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
         asked: &asked,
-        headers: outbound_headers(&parts.headers, asker, said, hops),
+        headers: outbound_headers(&parts.headers, who, said, hops),
         parts: &parts,
         asks_tunnel,
         is_asked_first: is_asked_first && !body.is_empty(),

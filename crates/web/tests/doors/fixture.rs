@@ -28,10 +28,10 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn start(table: HttpTable) -> Self {
-        Self::with(table, Settings { threads: 2, ..Settings::default() })
+        Self::with(table, &Settings { threads: 2, ..Settings::default() })
     }
 
-    pub(crate) fn with(table: HttpTable, settings: Settings) -> Self {
+    pub(crate) fn with(table: HttpTable, settings: &Settings) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
         let (http, https) = (web::bind(any).unwrap(), web::bind(any).unwrap());
         let addresses = (http.local_addr().unwrap(), https.local_addr().unwrap());

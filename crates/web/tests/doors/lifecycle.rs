@@ -51,7 +51,7 @@ fn requests_under_way_are_finished_and_connections_told_to_end() {
 
 #[test]
 fn what_takes_longer_than_the_deadline_is_cut() {
-    let (mut front, seen) = slow(Duration::from_secs(60));
+    let (mut front, seen) = slow(Duration::from_mins(1));
     let mut client = front.connect();
     client.say(REQUEST);
     wait_for("the request", || seen.load(Ordering::Relaxed) == 1);
@@ -71,7 +71,7 @@ fn a_successor_takes_connections_from_the_same_socket() {
     let start = |listener| {
         let doors = web::Doors { http: vec![listener], https: Vec::new() };
         let settings = web::Settings { threads: 1, ..web::Settings::default() };
-        web::start(settings, doors, &table, &mut prometheus_client::registry::Registry::default()).unwrap()
+        web::start(&settings, doors, &table, &mut prometheus_client::registry::Registry::default()).unwrap()
     };
     let mut running = start(listener.try_clone().unwrap());
     for _ in 0..5 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http_body_util::BodyExt as _;
 use model::ingress::{PathMatch, RouteOptions};
 use model::routes::{Host, HttpRoute, HttpTable};
 use web::Settings;
@@ -104,7 +105,7 @@ fn trusted_proxies_speak_for_their_clients() {
     let mut site = Site::new("shop.test", &[recorder.address]);
     site.options = RouteOptions { redirect_to_https: true, ..RouteOptions::default() };
     let trusted_proxies = Arc::new(["127.0.0.0/8".parse().unwrap()]);
-    let front = Front::with(site.table(), Settings { threads: 1, trusted_proxies, ..Settings::default() });
+    let front = Front::with(site.table(), &Settings { threads: 1, trusted_proxies, ..Settings::default() });
     let url = format!("http://{}/", front.http);
     let mut arguments =
         vec!["-H", "host: shop.test", "-H", "x-forwarded-for: 203.0.113.1", "-H", "x-forwarded-proto: https", &url];
@@ -125,7 +126,7 @@ fn plain_requests_are_sent_to_https_where_that_is_asked_for() {
     site.options.redirect_to_https = true;
     site.certificate = Some(authority.issue("shop.test"));
     let settings = Settings { threads: 1, redirect_port: Some(8443), ..Settings::default() };
-    let front = Front::with(site.table(), settings);
+    let front = Front::with(site.table(), &settings);
     let mut client = front.connect();
     client.say("POST /cart?x=1 HTTP/1.1\r\nhost: shop.test:8080\r\ncontent-length: 0\r\n\r\n");
     let answer = client.hear().unwrap();
@@ -204,7 +205,6 @@ fn members_are_asked_whether_they_want_a_body() {
     let unwilling = scripted(&[b"HTTP/1.1 417 Expectation Failed\r\ncontent-length: 2\r\n\r\nno"]);
     let silent = serve(None, |request| async move {
         assert_eq!(request.headers()["expect"], "100-continue");
-        use http_body_util::BodyExt as _;
         let body = request.into_body().collect().await.unwrap().to_bytes();
         http::Response::new(text(body))
     });

@@ -213,7 +213,7 @@ fn slow_readers_stop_the_sender() {
         async move {
             let stream = futures(move |_| {
                 let before = count.fetch_add(64 << 10, std::sync::atomic::Ordering::Relaxed);
-                std::task::Poll::Ready((before < 1 << 30).then(|| Ok(Frame::data(Bytes::from_static(&[0; 64 << 10])))))
+                std::task::Poll::Ready((before < 1 << 30).then(|| Ok(Frame::data(Bytes::from(vec![0; 64 << 10])))))
             });
             Response::new(StreamBody::new(stream).boxed())
         }
