@@ -337,6 +337,8 @@ impl Body for ResponseBody {
 
 impl Carried {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        // Whoever asks for more has taken what was there.
+        self.exchange.hand(false);
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
                 let idle = self.idle;
@@ -357,6 +359,7 @@ impl Carried {
             };
             if let Some(data) = frame.data_ref() {
                 self.exchange.sent(data.len());
+                self.exchange.hand(true);
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {

@@ -6,6 +6,8 @@
 //! whatever follows until a member granted it: those octets are no requests and must not become any.
 
 mod chunks;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future as _;
 use std::io;

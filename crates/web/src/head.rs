@@ -125,16 +125,24 @@ pub fn framing<'a>(version: Version, fields: impl Iterator<Item = (&'a str, &'a 
     }
 }
 
-/// Both fields are needed (RFC 9110 7.8).
+/// Both fields are needed (RFC 9110 7.8). HTTP itself and TLS are not granted to anybody: a member would then read
+/// requests that we have not seen. Such a wish may be ignored, and is.
 pub fn wants_upgrade<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
-    let (mut named, mut protocol) = (false, false);
+    let (mut named, mut protocol, mut hidden) = (false, false, false);
     for (name, value) in fields {
         if name.eq_ignore_ascii_case("connection") {
             named |= crate::headers::tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
         }
-        protocol |= name.eq_ignore_ascii_case("upgrade") && !value.is_empty();
+        if name.eq_ignore_ascii_case("upgrade") {
+            protocol = true;
+            hidden |= crate::headers::tokens(value).any(|token| {
+                let starts =
+                    |known: &[u8]| token.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
+                starts(b"h2") || starts(b"h3") || starts(b"http") || starts(b"tls")
+            });
+        }
     }
-    named && protocol
+    named && protocol && !hidden
 }
 
 fn strict_lines(head: &[u8]) -> Result<(), Malformed> {
@@ -171,6 +179,10 @@ mod tests {
             ("POST / HTTP/1.0\r\ncontent-length: 0\r\n\r\n", Framing::Sized(0), false),
             ("GET / HTTP/1.1\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\r\n", Framing::None, true),
             ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket, H2C\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: HTTP/2.0\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: TLS/1.2\r\n\r\n", Framing::None, false),
             ("GET / HTTP/1.0\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", Framing::None, false),
         ] {
             let expected = Head { length: text.len(), framing, upgrade };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -28,10 +28,8 @@ use crate::upstream::{Trust, Upstream};
 /// Clients of a whole region reconnect at once after an outage; the kernel bounds this by `somaxconn` (4,096 by default).
 const BACKLOG: i32 = 4096;
 /// A peer that is gone without a word is noticed within two minutes.
-pub(crate) const KEEPALIVE: TcpKeepalive =
+const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15)).with_retries(4);
-/// Who takes nothing of what is sent to it for so long has gone, or means no good.
-const UNTAKEN: Duration = Duration::from_mins(1);
 /// What rests is looked at so often.
 const SWEEP: Duration = Duration::from_secs(5);
 /// When the kernel has no descriptor left, the next attempt waits.
@@ -64,10 +62,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the old connections' last minute.
     socket.set_reuse_address(true)?;
-    // Connections inherit these from their listener, which saves them the calls.
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&KEEPALIVE)?;
-    socket.set_tcp_user_timeout(Some(UNTAKEN))?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -103,6 +97,10 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    pub(crate) fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.settings.trusted_proxies.iter().any(|range| range.contains(peer))
+    }
+
     pub(crate) fn metrics_of(&self, door: DoorKind) -> &DoorMetrics {
         &self.doors[usize::from(door == DoorKind::Https)]
     }
@@ -255,8 +253,8 @@ async fn accept(
             connection::refused(&worker, kind, &Refusal::TooManyConnections(limits.connections));
             continue;
         }
-        prepare(&stream);
-        let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(peer.ip()));
+        prepare(&stream, worker.settings.timeouts.untaken);
+        let is_trusted = worker.is_trusted(peer.ip());
         let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
         let worker = Arc::clone(&worker);
         connections.spawn(async move {
@@ -270,10 +268,12 @@ async fn accept(
     }
 }
 
-/// As listeners of ours have it; those of others may not.
-fn prepare(stream: &TcpStream) {
+/// Whoever made the listener, and whichever end this is.
+pub(crate) fn prepare(stream: &TcpStream, untaken: Duration) {
     let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(stream).set_tcp_user_timeout(Some(UNTAKEN));
+    let socket = SockRef::from(stream);
+    let _ = socket.set_tcp_keepalive(&KEEPALIVE);
+    let _ = socket.set_tcp_user_timeout(Some(untaken));
 }
 
 /// One of a door's connections.

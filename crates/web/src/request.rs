@@ -86,9 +86,8 @@ async fn decide(
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
     let path = parts.uri.path();
-    let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(link.peer.ip()));
     if Exchange::is_logged() {
-        exchange.log(link.peer.ip(), &parts.method, &asked.text, path);
+        exchange.log(link.client.ip(), &parts.method, &asked.text, path);
     }
     let (entry, outlook) = {
         let table = worker.table.load();
@@ -103,7 +102,7 @@ async fn decide(
     };
     exchange.route(&outlook);
 
-    let vouched = if is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
+    let vouched = if link.is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
     let said = vouched.said();
     let is_https = link.door == DoorKind::Https || said.proto.is_some_and(|said| headers::first_proto(said) == "https");
     if entry.options.redirect_to_https && !is_https {
@@ -135,7 +134,7 @@ async fn decide(
     let hold = is_asked_first.then_some(timeouts.go_ahead);
     let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
     exchange.body(&progress);
-    let who = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
+    let who = Asker { client: link.client.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
         asked: &asked,
         headers: outbound_headers(&parts.headers, who, said, hops),
@@ -427,7 +426,7 @@ fn refuse(
     worker.metrics_of(link.door).refused(refusal);
     let (code, detail) = (refusal.code(), refusal.detail());
     let (cluster, why) = detail.map_or((None, ""), |(cluster, why)| (Some(tracing::field::display(cluster)), why));
-    tracing::debug!(code, blame = refusal.blame().as_str(), peer = %link.peer, cluster, why, "refused: {refusal}");
+    tracing::debug!(code, blame = refusal.blame().as_str(), client = %link.client, cluster, why, "refused: {refusal}");
     exchange.refused(refusal.status(), code);
     let mut response = own(refusal.status(), &refusal.to_string(), is_head, exchange);
     let headers = response.headers_mut();

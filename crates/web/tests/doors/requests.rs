@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use model::ingress::{PathMatch, RouteOptions};
 use model::routes::{Host, HttpRoute, HttpTable};
-use web::Settings;
+use web::{Outer, Settings};
 
 use crate::backend::{Recorder, scripted, serve, text};
 use crate::fixture::{Authority, Front, Site, curl, table};
@@ -116,6 +116,48 @@ fn trusted_proxies_speak_for_their_clients() {
     arguments[5] = "x-forwarded-proto: http";
     arguments.extend(["-o", "/dev/null", "-w", "%{http_code}"]);
     assert_eq!(curl(&arguments).1, "308");
+}
+
+/// As the binary puts the two together.
+fn outer(received: &[u8]) -> Outer {
+    match gateway::outer_header::parse(received) {
+        Ok(gateway::outer_header::Parsed::Incomplete) => Outer::Incomplete,
+        Ok(gateway::outer_header::Parsed::Complete { client, length }) => {
+            Outer::Complete { client: client.map(|client| client.0), length }
+        }
+        Err(_) => Outer::Malformed,
+    }
+}
+
+/// Load balancers name their clients by the PROXY protocol, on both doors; what such a client says of itself counts for nothing.
+#[test]
+fn load_balancers_name_their_clients_first() {
+    let authority = Authority::new();
+    let recorder = Recorder::start();
+    let mut site = Site::new("shop.test", &[recorder.address]);
+    site.certificate = Some(authority.issue("shop.test"));
+    let trusted_proxies = Arc::new(["127.0.0.0/8".parse().unwrap()]);
+    let settings = Settings { threads: 1, trusted_proxies, outer_header: Some(outer), ..Settings::default() };
+    let front = Front::with(site.table(), &settings);
+    let request = "GET / HTTP/1.1\r\nhost: shop.test\r\nx-forwarded-for: 192.0.2.99\r\n\r\n";
+    let mut client = front.connect();
+    client.say("PROXY TCP4 203.0.113.7 ");
+    client.say(format!("127.0.0.1 4000 80\r\n{request}{request}"));
+    assert_eq!(client.hear().unwrap().status, 200);
+    assert_eq!(recorder.last().all("x-forwarded-for"), ["203.0.113.7"]);
+    assert_eq!(client.hear().unwrap().status, 200);
+    let port = front.https.port();
+    for more in ["--http1.1", "--http2"] {
+        let (url, resolve) = (format!("https://shop.test:{port}/"), format!("shop.test:{port}:127.0.0.1"));
+        let (is_well, said) = curl(&["-k", more, "--haproxy-protocol", "--resolve", &resolve, &url]);
+        assert!(is_well && said == "/ ", "{said}");
+        assert_eq!(recorder.last().all("x-forwarded-for"), ["127.0.0.1"]);
+    }
+    // Without it nothing is said.
+    let mut client = front.connect();
+    client.say(request);
+    assert!(client.hear().is_none());
+    front.wait_for_metric(r#"fleetgate_web_refusals_total{door="http",code="BadOuterHeader"}"#, 1);
 }
 
 #[test]

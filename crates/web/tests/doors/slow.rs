@@ -174,3 +174,24 @@ fn members_that_do_not_answer_are_given_up() {
     assert_eq!(client.hear().unwrap().status, 504);
     assert!(begin.elapsed() >= Duration::from_millis(250), "{:?}", begin.elapsed());
 }
+
+/// Responses that nobody takes: HTTP/2 has windows of its own, which the kernel knows nothing of.
+#[test]
+fn responses_that_nobody_takes_are_not_kept() {
+    let large = crate::backend::serve(None, |_| async { http::Response::new(crate::backend::text(vec![0; 8 << 20])) });
+    let mut settings = hasty();
+    settings.timeouts.untaken = Duration::from_millis(500);
+    let front = Front::with(Site::new("shop.test", &[large]).table(), &settings);
+    let mut client = Raw::connect(&front);
+    client.headers(1, &GET, true);
+    assert_eq!(client.outcome(1), Outcome::Status(Some(200)));
+    // The window of 64 KiB is never widened.
+    assert!(matches!(client.outcome(3), Outcome::GoAway | Outcome::Closed));
+    front.wait_for_metric(r#"fleetgate_web_refusals_total{door="http",code="Untaken"}"#, 1);
+    front.wait_for_metric("fleetgate_web_upstream_connections", 0);
+    // In HTTP/1 it is the kernel that notices.
+    let mut client = front.connect();
+    client.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
+    client.until("\r\n\r\n");
+    front.wait_for_metric(r#"fleetgate_web_open_connections{door="http"}"#, 0);
+}
