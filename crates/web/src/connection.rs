@@ -23,7 +23,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::body::ResponseBody;
 use crate::guard::{Guard, Line, Patience};
 use crate::head::{MAX_FIELDS, MAX_HEAD};
-use crate::listen::{DoorKind, Worker};
+use crate::listen::{DoorKind, Place, Worker};
 use crate::metrics::Protocol;
 use crate::openings::Opening;
 use crate::prefixed::Prefixed;
@@ -55,6 +55,8 @@ pub(crate) struct Link {
     pub(crate) active: AtomicUsize,
     /// All that there were.
     pub(crate) requests: AtomicU64,
+    /// Held by every request and tunnel, until the last is over.
+    _place: Place,
     /// Left with the first request.
     opening: Mutex<Option<Opening>>,
     /// Since when responses wait for the client to take more of them.
@@ -109,6 +111,7 @@ pub(crate) struct Arrival {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) opening: Opening,
+    pub(crate) place: Place,
 }
 
 pub(crate) async fn serve(worker: Arc<Worker>, arrival: Arrival) {
@@ -125,7 +128,7 @@ pub(crate) fn refused(worker: &Worker, door: DoorKind, refusal: &Refusal) {
 }
 
 async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
-    let Arrival { door, mut stream, peer, opening } = arrival;
+    let Arrival { door, mut stream, peer, opening, place } = arrival;
     let mut received = BytesMut::with_capacity(1024);
     let client = outer_header(worker, peer, &mut stream, &mut received, until).await?;
     let link = Link {
@@ -138,6 +141,7 @@ async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<
         line: None,
         active: AtomicUsize::new(0),
         requests: AtomicU64::new(0),
+        _place: place,
         opening: Mutex::new(Some(opening)),
         untaken: Mutex::default(),
     };

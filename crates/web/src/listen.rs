@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::certificates::Certificates;
 use crate::choice::Members;
@@ -248,7 +249,7 @@ async fn accept(
                 continue;
             }
         };
-        let place = Place::take(&worker, kind, &open);
+        let place = Place::take(&worker, kind, &open, &connections);
         if open.load(Ordering::Relaxed) > limits.connections {
             connection::refused(&worker, kind, &Refusal::TooManyConnections(limits.connections));
             continue;
@@ -257,9 +258,8 @@ async fn accept(
         let is_trusted = worker.is_trusted(peer.ip());
         let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
         let worker = Arc::clone(&worker);
-        connections.spawn(async move {
-            let _place = place;
-            let arrival = Arrival { door: kind, stream, peer, opening };
+        tokio::spawn(async move {
+            let arrival = Arrival { door: kind, stream, peer, opening, place };
             tokio::select! {
                 () = connection::serve(Arc::clone(&worker), arrival) => {}
                 Ok(refusal) = displaced => connection::refused(&worker, kind, &refusal),
@@ -276,18 +276,19 @@ pub(crate) fn prepare(stream: &TcpStream, untaken: Duration) {
     let _ = socket.set_tcp_user_timeout(Some(untaken));
 }
 
-/// One of a door's connections.
-struct Place {
+/// One of a door's connections, whatever protocol it has changed to: it counts, and is waited for at the end.
+pub(crate) struct Place {
     worker: Arc<Worker>,
     kind: DoorKind,
     open: Arc<AtomicUsize>,
+    _awaited: TaskTrackerToken,
 }
 
 impl Place {
-    fn take(worker: &Arc<Worker>, kind: DoorKind, open: &Arc<AtomicUsize>) -> Self {
+    fn take(worker: &Arc<Worker>, kind: DoorKind, open: &Arc<AtomicUsize>, connections: &TaskTracker) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         worker.metrics_of(kind).open.inc();
-        Self { worker: Arc::clone(worker), kind, open: Arc::clone(open) }
+        Self { worker: Arc::clone(worker), kind, open: Arc::clone(open), _awaited: connections.token() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::backend::{runtime, serve, text};
 use crate::fixture::{Authority, Front, Site, curl};
 
 /// A WebSocket server, as far as we can see: it changes the protocol and says everything back.
-fn echo() -> std::net::SocketAddr {
+pub(crate) fn echo() -> std::net::SocketAddr {
     serve(None, |mut request| async move {
         assert_eq!(request.headers()["connection"], "upgrade");
         assert_eq!(request.headers()["sec-websocket-key"], "x");
