@@ -1,6 +1,7 @@
 use super::*;
+use http_body_util::BodyExt as _;
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 /// Gives octets in pieces of the given sizes, and then the end.
 struct Pieces {
@@ -94,7 +95,60 @@ fn piece() -> impl Strategy<Value = &'static str> {
     ])
 }
 
+/// How many requests hyper sees behind the guard, with their bodies, and how many the guard let pass.
+fn both(octets: &[u8]) -> (Vec<Vec<u8>>, u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let line = Arc::new(Line::default());
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let day = Duration::from_hours(24);
+        let patience = Patience { opening: Instant::now() + day, head: day, idle: day };
+        let guard = Guard::new(server, BytesMut::new(), patience, Arc::clone(&line));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
+            let (line, seen) = (Arc::clone(&line), Arc::clone(&seen));
+            async move {
+                let stands_in = line.begin().is_some();
+                let number = seen.lock().unwrap().len();
+                seen.lock().unwrap().push(Vec::new());
+                if let (false, Ok(body)) = (stands_in, request.into_body().collect().await) {
+                    seen.lock().unwrap()[number] = body.to_bytes().to_vec();
+                }
+                line.decide(false);
+                line.end();
+                Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Empty::<bytes::Bytes>::new()))
+            }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(hyper_util::rt::TokioTimer::new())
+            .header_read_timeout(None)
+            .serve_connection(hyper_util::rt::TokioIo::new(guard), service);
+        client.write_all(octets).await.unwrap();
+        // The clock moves once nothing else does: both have read all that they can.
+        let _ = tokio::time::timeout(Duration::from_hours(1), connection).await;
+        drop(client);
+        let heads = line.lock().heads;
+        (Arc::into_inner(seen).unwrap().into_inner().unwrap(), heads)
+    })
+}
+
+#[test]
+fn hyper_and_the_guard_agree_on_what_a_request_is() {
+    let get = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    let sized = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc";
+    let chunked = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\n\r\n";
+    let (seen, heads) = both([get, sized, chunked, get].concat().as_bytes());
+    assert_eq!((seen, heads), (vec![vec![], b"abc".to_vec(), b"abc".to_vec(), vec![]], 4));
+}
+
 proptest! {
+    /// Two readers behind each other that disagree on where a request ends are what smuggling needs.
+    #[test]
+    fn hyper_never_sees_another_number_of_requests(parts in proptest::collection::vec(piece(), 0..30)) {
+        let (seen, heads) = both(&parts.concat().into_bytes());
+        prop_assert_eq!(seen.len() as u64, heads);
+    }
+
     /// However the octets come, the same of them pass, and for the same reason no more.
     #[test]
     fn pieces_do_not_matter(parts in proptest::collection::vec(piece(), 0..30), sizes in proptest::collection::vec(1_usize..6, 0..200)) {

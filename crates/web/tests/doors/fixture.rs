@@ -151,6 +151,14 @@ impl Authority {
         Arc::new(Certificate { chain, key, digest })
     }
 
+    /// A key and its certificate in one file, as HAProxy reads them.
+    pub(crate) fn issue_pem(&self, name: &str) -> String {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        certificate.pem() + &key.serialize_pem()
+    }
+
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }

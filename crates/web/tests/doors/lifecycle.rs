@@ -95,7 +95,7 @@ fn a_successor_takes_connections_from_the_same_socket() {
 fn tunnels_are_connections_until_they_end() {
     let mut front = Front::start(Site::new("shop.test", &[crate::streams::echo()]).table());
     let mut client = front.connect();
-    client.say("GET / HTTP/1.1\r\nhost: shop.test\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\n\r\n");
+    client.say("GET / HTTP/1.1\r\nhost: shop.test\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
     assert_eq!(client.hear().unwrap().status, 101);
     client.say("one");
     assert_eq!(client.exactly(3), b"one");

@@ -6,6 +6,7 @@ mod backend;
 mod documents;
 mod downgrade;
 mod fixture;
+mod haproxy;
 mod lifecycle;
 mod members;
 mod requests;

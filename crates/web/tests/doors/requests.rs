@@ -119,7 +119,7 @@ fn trusted_proxies_speak_for_their_clients() {
 }
 
 /// As the binary puts the two together.
-fn outer(received: &[u8]) -> Outer {
+pub(crate) fn outer(received: &[u8]) -> Outer {
     match gateway::outer_header::parse(received) {
         Ok(gateway::outer_header::Parsed::Incomplete) => Outer::Incomplete,
         Ok(gateway::outer_header::Parsed::Complete { client, length }) => {
