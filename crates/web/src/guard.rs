@@ -224,6 +224,14 @@ impl<S> Guard<S> {
         self.state = if left == 0 { State::Head } else { State::Sized(left) };
     }
 
+    /// Nothing has come. A connection at rest holds no buffer.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
+        if self.received.is_empty() {
+            self.received = BytesMut::new();
+        }
+        self.is_late(cx)
+    }
+
     /// Whether the client took too long for what comes next.
     fn is_late(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
         let (is_first, is_busy) = {
@@ -293,7 +301,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 State::Head | State::Chunked(_) => {
                     let received = match poll_receive(&mut guard.io, cx, &mut guard.received) {
                         Poll::Ready(received) => received?,
-                        Poll::Pending => match guard.is_late(cx) {
+                        Poll::Pending => match guard.wait(cx) {
                             None => return Poll::Pending,
                             Some(Wait::Idle) => 0,
                             Some(Wait::Opening) if guard.received.is_empty() => 0,

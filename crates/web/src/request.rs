@@ -81,7 +81,7 @@ async fn decide(
     }
     let client_end = asks_tunnel.then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
-    let unread = Unread(Some(incoming));
+    let unread = Unread { incoming: Some(incoming), is_http2: parts.version == Version::HTTP_2 };
     let framing = check(&parts)?;
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
@@ -148,19 +148,24 @@ async fn decide(
 }
 
 /// A body that nobody wants. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not look at the answer;
-/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`.
-struct Unread(Option<Incoming>);
+/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`: there, reading would ask for what the client
+/// holds back.
+struct Unread {
+    incoming: Option<Incoming>,
+    is_http2: bool,
+}
 
 impl Unread {
     fn take(mut self) -> Result<Incoming, Refusal> {
         // Taken once, as it is gone then.
-        self.0.take().ok_or(Refusal::BodyCut)
+        self.incoming.take().ok_or(Refusal::BodyCut)
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let Some(mut incoming) = self.0.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        let unread = self.incoming.take().filter(|incoming| self.is_http2 && !incoming.is_end_stream());
+        let Some(mut incoming) = unread else { return };
         tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
             let mut left = UNREAD_OCTETS;
             while let Some(Ok(frame)) = incoming.frame().await {

@@ -220,6 +220,11 @@ fn bodies_and_heads_have_limits() {
         let many: Vec<&str> = many.iter().flat_map(|field| ["-H", field]).collect();
         assert_eq!(status(&many), "431", "{protocol}");
     }
+    // Nobody is asked for what nobody wants.
+    let mut client = front.connect();
+    client.say("POST / HTTP/1.1\r\nhost: shop.test\r\ncontent-length: 1001\r\nexpect: 100-continue\r\n\r\n");
+    assert_eq!(client.hear().unwrap().status, 413, "and no 100 before it");
+    assert_eq!(client.rest(), b"");
     // Without a length nobody knows beforehand.
     let mut client = front.connect();
     let chunk = format!("3e8\r\n{fits}\r\n");
