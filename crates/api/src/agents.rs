@@ -28,6 +28,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use manifest::agents::Bootstrap;
 use manifest::kept::Credential;
+use model::policy::rate::Rate;
 use model::{ClusterName, Snapshot};
 use tokio::sync::{Notify, Semaphore};
 
@@ -47,13 +48,11 @@ const LOOK: Duration = Duration::from_mins(10);
 /// Where that failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Wrong tokens from one source for one credential, as many clients may share an address: a mistake is made a few times, and a guess would take ages.
-const ATTEMPTS: u32 = 10;
-const ATTEMPTS_PER_SECOND: f64 = 0.1;
+const ATTEMPTS: Rate = Rate { burst: 10, spacing: Duration::from_secs(10) };
 /// Some 400 KiB; above, the oldest attempts are forgotten.
 const MAX_SOURCES: usize = 4096;
 /// An agent sends a few requests a minute, and hundreds when it starts.
-const REQUESTS: u32 = 200;
-const REQUESTS_PER_SECOND: f64 = 50.0;
+const REQUESTS: Rate = Rate { burst: 200, spacing: Duration::from_millis(20) };
 /// Fleets have thousands.
 const MAX_CLUSTERS: usize = 65_536;
 /// Bodies that are read at once: 256 MiB at the very most.
@@ -128,8 +127,8 @@ impl Door {
             address,
             keys: ArcSwapOption::empty(),
             has_keys: Notify::new(),
-            attempts: Buckets::new(ATTEMPTS, ATTEMPTS_PER_SECOND, MAX_SOURCES),
-            rates: Buckets::new(REQUESTS, REQUESTS_PER_SECOND, MAX_CLUSTERS),
+            attempts: Buckets::new(ATTEMPTS, MAX_SOURCES),
+            rates: Buckets::new(REQUESTS, MAX_CLUSTERS),
             bodies: Semaphore::new(MAX_BODIES),
             slots: Mutex::default(),
         }

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +11,10 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::credentials;
 use crate::explain;
@@ -28,14 +24,10 @@ use crate::state::State;
 
 /// OpenMetrics, which is what `prometheus-client` writes.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How long answers that are being sent may take when their connection or the process ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 /// Probes and scrapes are a few. Each connection is a descriptor that a door could use; above, the next one waits.
 const MAX_CONNECTIONS: usize = 256;
 /// Who is slow, or says nothing, gives its place back after this; an answer takes a second at most.
 const MAX_LIFE: Duration = Duration::from_secs(10);
-/// Accepting fails when descriptors are used up, and would fail again at once.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// What a listener answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,48 +122,14 @@ impl Listener {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "the listener of {flag} cannot be used"),
         };
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let connections = TaskTracker::new();
-        let accept = async {
-            loop {
-                let place = Arc::clone(&places).acquire_owned().await;
-                match listener.accept().await {
-                    Ok((stream, peer)) => {
-                        let answered = answer(stream, peer, router.clone(), shutdown.clone());
-                        connections.spawn(async move {
-                            answered.await;
-                            drop(place);
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "{flag} could not accept a connection");
-                        tokio::time::sleep(AFTER_FAILURE).await;
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = accept => {}
-            () = shutdown.cancelled() => {}
-        }
-        // Each has its own end, set by `answer`.
-        drop(listener);
-        connections.close();
-        connections.wait().await;
+        server::accept(listener, flag, MAX_CONNECTIONS, &shutdown, |stream, peer| {
+            let service = TowerToHyperService::new(router.clone().layer(Extension(ConnectInfo(peer))));
+            let shutdown = shutdown.clone();
+            let end = async move { _ = timeout(MAX_LIFE, shutdown.cancelled()).await };
+            async move { server::converse(&server::http(MAX_LIFE), stream, service, end).await }
+        })
+        .await;
     }
-}
-
-/// All requests of one connection. A client that goes away, or sends what is no HTTP, is nothing to speak of.
-async fn answer(stream: TcpStream, peer: SocketAddr, router: Router, shutdown: CancellationToken) {
-    let service = TowerToHyperService::new(router.layer(Extension(ConnectInfo(peer))));
-    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = shutdown.cancelled() => {}
-        () = tokio::time::sleep(MAX_LIFE) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(FAREWELL, connection).await;
 }
 
 async fn readyz(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {

@@ -18,8 +18,8 @@ use arc_swap::ArcSwap;
 use http::Uri;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use model::Snapshot;
-use model::policy::rate::{CHANGES, Rates};
+use model::policy::rate::{self, Buckets, CHANGES};
+use model::{ObjectName, Snapshot};
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,8 @@ pub const SERVICE: &str = "fleetgate-admission";
 const PATH: &str = "/admit/";
 /// How often what stands on the hub is looked at.
 const POLL: Duration = Duration::from_secs(2);
+/// Tenants that are remembered: as many as changed something within the last 20 s.
+const MOST_TENANTS: usize = 16_384;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -100,7 +102,7 @@ pub struct Admission {
     ours: Arc<[String]>,
     snapshot: Arc<ArcSwap<Snapshot>>,
     live: Arc<Live>,
-    rates: Arc<Mutex<Rates>>,
+    rates: Arc<Mutex<Buckets<ObjectName>>>,
     /// What the rates count from.
     start: Instant,
     metrics: Metrics,
@@ -118,7 +120,7 @@ impl Admission {
             settings: Arc::new(settings),
             snapshot,
             live: Arc::default(),
-            rates: Arc::new(Mutex::new(Rates::new(CHANGES))),
+            rates: Arc::new(Mutex::new(Buckets::new(CHANGES, MOST_TENANTS))),
             start: Instant::now(),
             metrics: Metrics::register(registry),
         }
@@ -175,8 +177,10 @@ impl Admission {
     fn review(&self, review: &review::Request<'_>) -> serde_json::Value {
         let begun = Instant::now();
         let snapshot = self.snapshot.load();
-        let decision = review.decide(&snapshot, &self.ours, |tenant| {
-            self.rates.lock().unwrap_or_else(PoisonError::into_inner).take(tenant, self.start.elapsed())
+        let decision = review.decide(&snapshot, &self.ours, |tenant, endpoints| {
+            let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = rates.take(tenant, rate::cost(endpoints), self.start.elapsed());
+            taken.map_err(|wait| rates.too_fast(wait))
         });
         let outcome = decision.outcome.as_str();
         let answer = review.answer(decision);

@@ -23,6 +23,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::body::ResponseBody;
 use crate::guard::{Guard, Line, Patience};
 use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::lean::{self, Handed};
 use crate::listen::{DoorKind, Place, Worker};
 use crate::metrics::Protocol;
 use crate::openings::Opening;
@@ -56,7 +57,7 @@ pub(crate) struct Link {
     /// All that there were.
     pub(crate) requests: AtomicU64,
     /// Held by every request and tunnel, until the last is over.
-    _place: Place,
+    place: Arc<Place>,
     /// Left with the first request.
     opening: Mutex<Option<Opening>>,
     /// Since when responses wait for the client to take more of them.
@@ -64,6 +65,23 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// The same connection, whose requests are read by another.
+    fn with_line(&self, line: Arc<Line>) -> Self {
+        Self {
+            door: self.door,
+            client: self.client,
+            is_trusted: self.is_trusted,
+            tenant: self.tenant.clone(),
+            protocol: self.protocol,
+            line: Some(line),
+            active: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            place: Arc::clone(&self.place),
+            opening: Mutex::new(self.opening.lock().unwrap_or_else(PoisonError::into_inner).take()),
+            untaken: Mutex::default(),
+        }
+    }
+
     /// A request is about to be answered; with a refusal, if it stands for one.
     pub(crate) fn begin(&self) -> Option<Refusal> {
         drop(self.opening.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -141,7 +159,7 @@ async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<
         line: None,
         active: AtomicUsize::new(0),
         requests: AtomicU64::new(0),
-        _place: place,
+        place: Arc::new(place),
         opening: Mutex::new(Some(opening)),
         untaken: Mutex::default(),
     };
@@ -243,16 +261,22 @@ async fn secure(
     Ok(())
 }
 
-async fn speak_http1<S>(worker: &Arc<Worker>, stream: S, received: BytesMut, mut link: Link, until: Instant)
+async fn speak_http1<S>(worker: &Arc<Worker>, stream: S, received: BytesMut, link: Link, until: Instant)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = Arc::new(Line::default());
+    let link = Arc::new(link);
+    let handed = if worker.settings.is_lean {
+        lean::serve(worker, &link, stream, received, until).await
+    } else {
+        Some(Handed { stream, received, until, refusal: None })
+    };
+    let Some(Handed { stream, received, until, refusal }) = handed else { return };
+    let said = Arc::new(Line::refusing(refusal));
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
     let guard = Guard::new(stream, received, patience, Arc::clone(&said));
-    link.line = Some(said);
-    let link = Arc::new(link);
+    let link = Arc::new(link.with_line(said));
     let mut http = http1::Builder::new();
     // The guard has read every head by then, and keeps the time.
     http.timer(TokioTimer::new())

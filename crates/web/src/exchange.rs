@@ -25,6 +25,8 @@ pub(crate) struct Exchange {
     route: Option<Arc<EntryOutlook>>,
     in_flight: Option<InFlight>,
     request: Option<Arc<Progress>>,
+    /// Beside what `request` counts.
+    received: u64,
     sent: u64,
     is_broken: bool,
     refusal: Option<&'static str>,
@@ -43,15 +45,21 @@ struct Access {
 
 impl Exchange {
     pub(crate) fn begin(link: &Arc<Link>) -> Self {
+        Self::begun_at(link, Instant::now())
+    }
+
+    /// One whose head came a while ago.
+    pub(crate) fn begun_at(link: &Arc<Link>, start: Instant) -> Self {
         link.active.fetch_add(1, Ordering::Relaxed);
         Self {
             link: Arc::clone(link),
             number: link.requests.fetch_add(1, Ordering::Relaxed),
-            start: Instant::now(),
+            start,
             status: StatusCode::OK,
             route: None,
             in_flight: None,
             request: None,
+            received: 0,
             sent: 0,
             is_broken: false,
             refusal: None,
@@ -74,6 +82,10 @@ impl Exchange {
 
     pub(crate) fn body(&mut self, progress: &Arc<Progress>) {
         self.request = Some(Arc::clone(progress));
+    }
+
+    pub(crate) fn received(&mut self, octets: usize) {
+        self.received += octets as u64;
     }
 
     pub(crate) fn request_body(&self) -> Option<Arc<Progress>> {
@@ -130,7 +142,7 @@ impl Drop for Exchange {
                 refusal = self.refusal,
                 member = member.as_ref().map(tracing::field::display),
                 protocol = self.link.protocol.label(),
-                received = self.request.as_ref().map_or(0, |body| body.received()),
+                received = self.received + self.request.as_ref().map_or(0, |body| body.received()),
                 sent = self.sent,
                 broken = self.is_broken,
                 micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),

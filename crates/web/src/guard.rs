@@ -5,7 +5,7 @@
 //! the same, and pipelined requests before it are answered first. Behind a request for another protocol it holds back
 //! whatever follows until a member granted it: those octets are no requests and must not become any.
 
-mod chunks;
+pub(crate) mod chunks;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +63,11 @@ struct Said {
 }
 
 impl Line {
+    /// Whose next request is refused, whatever it says.
+    pub(crate) fn refusing(refusal: Option<Refusal>) -> Self {
+        Self(Mutex::new(Said { refused: refusal.map(|refusal| (1, refusal)), ..Said::default() }))
+    }
+
     /// The next request is about to be answered; with a refusal, if it stands for one.
     pub(crate) fn begin(&self) -> Option<Refusal> {
         let mut said = self.lock();

@@ -16,10 +16,9 @@ pub const MAX_FIELDS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
+    /// Lines that do not end with CR and LF among it: which of two faults is met first depends on the pieces it comes in.
     #[error("it breaks the syntax of HTTP/1.1")]
     Syntax,
-    #[error("a line does not end with CR and LF")]
-    LineEnd,
     #[error("its target is none")]
     Target,
     #[error("Content-Length is not one number")]
@@ -63,7 +62,15 @@ pub enum Version {
 /// None until all of it is there.
 pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
+    Ok(parse(received, &mut fields)?.map(|(head, _)| head))
+}
+
+/// The same, and the parts of it.
+pub(crate) fn parse<'fields, 'octets>(
+    received: &'octets [u8],
+    fields: &'fields mut [httparse::Header<'octets>; MAX_FIELDS],
+) -> Result<Option<(Head, httparse::Request<'fields, 'octets>)>, Refusal> {
+    let mut request = httparse::Request::new(fields);
     let window = &received[..received.len().min(MAX_HEAD)];
     let length = match request.parse(window) {
         Ok(httparse::Status::Complete(length)) => length,
@@ -92,7 +99,7 @@ pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     if upgrade && !matches!(framing, Framing::None | Framing::Sized(0)) {
         return Err(Malformed::UpgradeWithBody.into());
     }
-    Ok(Some(Head { length, framing, upgrade }))
+    Ok(Some((Head { length, framing, upgrade }, request)))
 }
 
 /// How long a body is said to be, which must be said once and plainly (RFC 9112 6.3).
@@ -154,7 +161,7 @@ fn strict_lines(head: &[u8]) -> Result<(), Malformed> {
             _ => false,
         };
         if is_lone {
-            return Err(Malformed::LineEnd);
+            return Err(Malformed::Syntax);
         }
         before = Some(octet);
     }
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn heads_that_could_mean_two_things_are_refused() {
-        use Malformed::{BothLengths, Encoding, Length, LineEnd, Syntax, Target, UpgradeWithBody};
+        use Malformed::{BothLengths, Encoding, Length, Syntax, Target, UpgradeWithBody};
         let with = |field: &str| format!("POST / HTTP/1.1\r\nhost: a\r\n{field}\r\n\r\n");
         for (text, expected) in [
             (with("content-length: 5\r\ntransfer-encoding: chunked"), BothLengths),
@@ -228,9 +235,9 @@ mod tests {
             (with("x\u{1}: y"), Syntax),
             (with("x: a\0b"), Syntax),
             (with("x: a\rb"), Syntax),
-            (with("x: a\ny: b"), LineEnd),
-            ("POST / HTTP/1.1\nhost: a\n\n".into(), LineEnd),
-            ("POST / HTTP/1.1\r\nhost: a\r\nx: y\n\r\n".into(), LineEnd),
+            (with("x: a\ny: b"), Syntax),
+            ("POST / HTTP/1.1\nhost: a\n\n".into(), Syntax),
+            ("POST / HTTP/1.1\r\nhost: a\r\nx: y\n\r\n".into(), Syntax),
             ("POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n".into(), Encoding),
             ("POST / HTTP/2.0\r\nhost: a\r\n\r\n".into(), Syntax),
             ("POST / HTTP/1.2\r\nhost: a\r\n\r\n".into(), Syntax),

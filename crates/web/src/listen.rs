@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use model::routes::HttpTable;
-use prometheus_client::registry::Registry;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::certificates::Certificates;
 use crate::choice::Members;
 use crate::connection::{self, Arrival};
+use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
 use crate::openings::Openings;
 use crate::refusal::Refusal;
@@ -43,6 +43,14 @@ pub enum DoorKind {
 }
 
 impl DoorKind {
+    /// The flag that opens such a door.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Http => "--http",
+            Self::Https => "--https",
+        }
+    }
+
     /// What metrics and logs call it.
     pub fn label(self) -> &'static str {
         match self {
@@ -89,10 +97,11 @@ pub enum StartError {
 /// What a thread has for all of its connections.
 pub(crate) struct Worker {
     pub(crate) table: Arc<ArcSwap<HttpTable>>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) members: Arc<Members>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) upstream: Upstream,
+    pub(crate) lean: Lean,
     pub(crate) drain: CancellationToken,
     doors: [DoorMetrics; 2],
 }
@@ -117,12 +126,12 @@ pub struct Running {
 
 /// Serves the doors from threads of their own. Nothing on their way waits for who publishes the table.
 pub fn start(
-    settings: &Settings,
+    settings: Settings,
     doors: Doors,
     table: &Arc<ArcSwap<HttpTable>>,
-    registry: &mut Registry,
+    metrics: &Metrics,
 ) -> Result<Running, StartError> {
-    let metrics = Metrics::register(registry);
+    let settings = Arc::new(settings);
     let members = Arc::new(Members::new(std::time::Instant::now()));
     metrics.watch(&members, table);
     let certificates = Arc::new(Certificates::new().map_err(StartError::Tls)?);
@@ -145,10 +154,11 @@ pub fn start(
             table: Arc::clone(table),
             members: Arc::clone(&members),
             certificates: Arc::clone(&certificates),
-            upstream: Upstream::new(settings, &trust, &metrics),
+            upstream: Upstream::new(&settings, &trust, metrics),
+            lean: Lean::new(&settings),
             drain: drain.clone(),
             doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
-            settings: settings.clone(),
+            settings: Arc::clone(&settings),
         });
         let share = listeners.iter().map(|(kind, listener)| Ok((*kind, listener.try_clone()?)));
         let share: Vec<_> = share.collect::<io::Result<_>>().map_err(StartError::Listeners)?;
@@ -210,6 +220,7 @@ async fn run(
             loop {
                 tokio::time::sleep(SWEEP).await;
                 worker.upstream.sweep();
+                worker.lean.sweep();
             }
         })
     };

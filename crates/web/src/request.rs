@@ -27,7 +27,7 @@ use crate::tunnel;
 use crate::upstream::{Lease, Need, Unsent};
 
 /// Other members that are asked where the first cannot be: with more the client has given up.
-const RETRIES: usize = 2;
+pub(crate) const RETRIES: usize = 2;
 
 /// Of a body that nobody wants, before its stream is cut.
 const UNREAD_TIME: Duration = Duration::from_secs(1);

@@ -16,6 +16,8 @@ pub struct Settings {
     pub outer_header: Option<OuterHeader>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
+    /// Whether HTTP/1.1 of the usual kind goes the short way, past hyper. Both ways do the same.
+    pub is_lean: bool,
     pub timeouts: Timeouts,
     pub limits: Limits,
 }
@@ -126,6 +128,7 @@ impl Default for Settings {
             trusted_proxies: Arc::default(),
             outer_header: None,
             redirect_port: None,
+            is_lean: true,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
         }

@@ -26,12 +26,12 @@ use crate::listen::prepare;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings};
-use pool::{Pool, Streams};
+use pool::{Place, Pool, Streams};
 pub(crate) use tls::Trust;
 use tls::{Offer, Security};
 
 /// A member with many addresses is not tried at all of them: others wait.
-const ADDRESSES: usize = 2;
+pub(crate) const ADDRESSES: usize = 2;
 /// An early answer can come while the rest of its request is still being sent: after this we do not wait for that.
 const TAIL: Duration = Duration::from_secs(5);
 
@@ -153,6 +153,21 @@ impl Upstream {
         timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(unreachable("no connection in time".into())))
     }
 
+    /// A connection of plain text to one of the member's addresses, without anybody who speaks on it.
+    pub(crate) async fn connect(&self, entry: &Entry, member: &Member, address: SocketAddr) -> Result<Plain, Refusal> {
+        let key = Key { address, tenant: entry.tenant.clone(), security: Security::Plain };
+        let cluster = || member.cluster.clone();
+        let place = self.pool.place(&key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster() })?;
+        self.metrics.upstream_connects.inc();
+        let held = (place, Counted::new(&self.metrics));
+        let unreachable = |why: String| Refusal::Unreachable { cluster: cluster(), why: format!("{address}: {why}") };
+        let connected = timeout(self.connect, TcpStream::connect(address)).await;
+        let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
+        let stream = connected.map_err(|error| unreachable(error.to_string()))?;
+        prepare(&stream, self.untaken);
+        Ok(Plain { stream, key: (address, key.tenant), _held: held })
+    }
+
     /// The connection is driven by a task of its own, which holds its place until it ends.
     async fn speak<S>(&self, stream: S, is_http2: bool, key: &Key, place: impl Send + 'static) -> Result<Sender, String>
     where
@@ -241,6 +256,14 @@ impl Lease {
             });
         }
     }
+}
+
+/// A connection of plain text, which holds its place until it ends.
+pub(crate) struct Plain {
+    pub(crate) stream: TcpStream,
+    /// Where to, and whose: never another tenant's.
+    pub(crate) key: (SocketAddr, ObjectName),
+    _held: (Place, Counted),
 }
 
 struct Counted(Metrics);

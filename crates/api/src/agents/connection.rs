@@ -2,14 +2,11 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -29,8 +26,6 @@ const IDLE: Duration = Duration::from_mins(2);
 const PER_CLUSTER: usize = 8;
 /// A token or a certificate is no header; agents send a few hundred octets.
 const MAX_HEAD: usize = 16 << 10;
-/// How long answers that are being sent may take when their connection or the process ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Who is at the other end.
 pub(super) struct Peer {
@@ -90,16 +85,10 @@ pub(super) async fn serve(
         let (door, peer) = (Arc::clone(&door), Arc::clone(&peer));
         async move { Ok::<_, Infallible>(request::answer(&door, &peer, request).await) }
     });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(IDLE).max_header_size(MAX_HEAD);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = shutdown.cancelled() => {}
-        () = tokio::time::sleep(life) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = timeout(FAREWELL, connection).await;
+    let mut http = server::http(IDLE);
+    http.max_header_size(MAX_HEAD);
+    let end = async { _ = timeout(life, shutdown.cancelled()).await };
+    server::converse(&http, stream, service, end).await;
     drop(seat);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
@@ -13,6 +13,7 @@ use manifest::agents::{
     MAX_ENDPOINTS, MAX_KEY, MAX_OBJECTS, MAX_TOTAL, RenewRequest, VerdictList,
 };
 use manifest::kept::{ClaimChange, Owner};
+use model::policy::rate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -39,8 +40,6 @@ const VERDICT_TIME: Duration = Duration::from_secs(2);
 const NEWS_TIME: Duration = Duration::from_secs(30);
 /// A request costs one, and one more for each of this many octets.
 const OCTETS_PER_TOKEN: usize = 64 << 10;
-/// And one more for each of this many endpoints that are set: 2,500 a second, which the plan has time for.
-const ENDPOINTS_PER_TOKEN: usize = 50;
 
 /// What can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,13 +121,13 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
     let EnrollRequest { token, csr } = read(body, MAX_SMALL_BODY).await?;
     let token = Token::parse(&token);
     let from = (source(peer.address.ip()), token.as_ref().map_or("", |token| token.id).to_owned());
-    door.attempts.check(&from, Instant::now()).map_err(No::too_fast)?;
+    door.attempts.check(&from).map_err(No::too_fast)?;
     let credential = match token {
         Some(token) => door.home.credential(token.id).await?.filter(|credential| token.opens(credential)),
         None => None,
     };
     let Some(credential) = credential else {
-        door.attempts.take(from, 1, Instant::now());
+        door.attempts.spend(&from, 1);
         return Err(No::bad_token());
     };
     let now = unix_now();
@@ -137,8 +136,7 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
     }
     let cluster = credential.cluster.parse().map_err(|_| No::cluster_gone())?;
     let identity = Identity { cluster, uid: credential.uid.into(), credential: credential.id.into() };
-    door.rates.check(&identity.cluster, Instant::now()).map_err(No::too_fast)?;
-    door.rates.take(identity.cluster.clone(), 1, Instant::now());
+    door.rates.take(&identity.cluster).map_err(No::too_fast)?;
     standing_of(door, &identity)?;
     confirm(door, &identity).await?;
     tracing::info!(cluster = %identity.cluster, credential = &*identity.credential, "an agent has enrolled");
@@ -148,9 +146,7 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
 /// Whether a certificate that was good when it came is good now.
 async fn admit(door: &Door, peer: &Peer) -> Result<(Identity, Standing), No> {
     let Some((identity, expires)) = &peer.identity else { return Err(No::no_certificate()) };
-    let now = Instant::now();
-    door.rates.check(&identity.cluster, now).map_err(No::too_fast)?;
-    door.rates.take(identity.cluster.clone(), 1, now);
+    door.rates.take(&identity.cluster).map_err(No::too_fast)?;
     if unix_now() >= *expires {
         return Err(No::expired());
     }
@@ -211,8 +207,8 @@ async fn change(door: &Door, standing: &Standing, body: &mut Incoming) -> Result
     // What is kept is known again only once this has come to its end.
     let after = make_room(door, owner, counted.take(), &wanted).await?;
     let endpoints: usize = wanted.set.iter().map(|claims| claims.endpoints.len()).sum();
-    let cost = u32::try_from(endpoints / ENDPOINTS_PER_TOKEN).unwrap_or(u32::MAX);
-    door.rates.take(owner.cluster.clone(), cost, Instant::now());
+    // One for the request itself is gone already.
+    door.rates.spend(&owner.cluster, rate::cost(endpoints) - 1);
     let told = wanted.set.iter().map(|claims| (claims.key.clone(), Content::of(&claims.endpoints)));
     let told: Vec<(String, Content)> = told.collect();
     let changed = door.home.change(owner, to_changes(owner, wanted)).await?;
@@ -333,7 +329,7 @@ async fn read_large<T: DeserializeOwned>(door: &Door, standing: &Standing, body:
     let _place = place.ok().and_then(Result::ok).ok_or_else(No::busy)?;
     let body = collect(body, MAX_BODY).await?;
     let cost = u32::try_from(body.len() / OCTETS_PER_TOKEN).unwrap_or(u32::MAX);
-    door.rates.take(standing.owner.cluster.clone(), cost, Instant::now());
+    door.rates.spend(&standing.owner.cluster, cost);
     parse(&body)
 }
 

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,7 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::server::ResolvesServerCert;
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +18,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::certificate::provider;
 use super::review::Request;
@@ -38,10 +34,6 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Until the head of the next request. The API server closes connections that it has not used for 90 s; were we faster, it
 /// might use one that is just being closed, and a tenant would be told that we are not there.
 const IDLE: Duration = Duration::from_mins(2);
-/// Accepting fails when descriptors are used up, and would fail again at once.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// How long answers that are being sent may take when the process ends.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Whether the fleet is known.
 pub(super) type Informed = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -85,34 +77,11 @@ impl Listener {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, "--admission cannot speak TLS"),
         };
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let door = Door { admission, tls, informed, bodies: Arc::new(Semaphore::new(MAX_BODIES)) };
-        let connections = TaskTracker::new();
-        let accept = async {
-            loop {
-                let place = Arc::clone(&places).acquire_owned().await;
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let answered = door.clone().answer(stream, stop.clone());
-                        connections.spawn(async move {
-                            answered.await;
-                            drop(place);
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "--admission could not accept a connection");
-                        tokio::time::sleep(AFTER_FAILURE).await;
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = accept => {}
-            () = stop.cancelled() => {}
-        }
-        drop(listener);
-        connections.close();
-        connections.wait().await;
+        server::accept(listener, "--admission", MAX_CONNECTIONS, &stop, |stream, _| {
+            door.clone().answer(stream, stop.clone())
+        })
+        .await;
     }
 }
 
@@ -134,20 +103,10 @@ struct Door {
 impl Door {
     /// All requests of one connection. Who goes away, or speaks no TLS or no HTTP, is nothing to speak of.
     async fn answer(self, stream: TcpStream, stop: CancellationToken) {
-        // An answer is one small write: it must not wait for an acknowledgement.
-        let _ = stream.set_nodelay(true);
         let handshake = stop.run_until_cancelled(timeout(WITHIN, self.tls.accept(stream)));
         let Some(Ok(Ok(stream))) = handshake.await else { return };
         let service = service_fn(|request| async { Ok::<_, Infallible>(self.decide(request).await) });
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            () = stop.cancelled() => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        let _ = timeout(FAREWELL, connection).await;
+        server::converse(&server::http(IDLE), stream, service, stop.cancelled()).await;
     }
 
     async fn decide(&self, request: http::Request<Incoming>) -> Response<Full<Bytes>> {

@@ -114,12 +114,12 @@ impl<'a> Request<'a> {
         Ok(review.request)
     }
 
-    /// `pace` counts a change of a tenant's, or refuses it; `ours` are the namespaces that are ours.
+    /// `pace` counts a change of so many endpoints of a tenant's, or refuses it; `ours` are the namespaces that are ours.
     pub(super) fn decide(
         &self,
         snapshot: &Snapshot,
         ours: &[String],
-        pace: impl FnOnce(&ObjectName) -> Result<(), Refusal>,
+        pace: impl FnOnce(&ObjectName, usize) -> Result<(), Refusal>,
     ) -> Decision {
         let writes = ["CREATE", "UPDATE"].contains(&self.operation.as_str());
         let whole = self.sub_resource.as_deref().unwrap_or_default().is_empty();
@@ -141,7 +141,7 @@ impl<'a> Request<'a> {
         &self,
         snapshot: &Snapshot,
         tenant: &ObjectName,
-        pace: impl FnOnce(&ObjectName) -> Result<(), Refusal>,
+        pace: impl FnOnce(&ObjectName, usize) -> Result<(), Refusal>,
     ) -> Result<Decision, String> {
         let object: Object<'_> = parse("", self.object.ok_or("there is no object")?)?;
         let old: Option<Object<'_>> = self.old_object.and_then(|old| parse("", old).ok());
@@ -157,7 +157,7 @@ impl<'a> Request<'a> {
         }
         let applicant = Applicant { tenant: tenant.clone(), cluster: object.metadata.cluster()? };
         if self.dry_run != Some(true)
-            && let Err(refusal) = pace(tenant)
+            && let Err(refusal) = pace(tenant, spec.endpoints.len())
         {
             return Ok(Outcome::TooFast(refusal).into());
         }

@@ -10,6 +10,9 @@ use crate::resource::{Place, Resting};
 
 /// Of one tenant's, in its status: an object of a hub holds 1.5 MiB.
 const MOST_TOLD: usize = 1000;
+/// Of one tenant's, some megabytes: as many as it may have records by default. Whoever gives up names faster than they may be
+/// had again loses the protection of those that end first, which are its own.
+const MOST_OF_TENANT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
@@ -31,10 +34,16 @@ impl Quarantine {
             self.forget(&place);
         }
         self.ends.insert((resting.until, place.clone()));
-        self.of_tenant.entry(resting.tenant.clone()).or_default().insert((resting.until, place.clone()));
+        let of_tenant = self.of_tenant.entry(resting.tenant.clone()).or_default();
+        of_tenant.insert((resting.until, place.clone()));
+        let surplus = of_tenant.first().filter(|_| of_tenant.len() > MOST_OF_TENANT).map(|(_, place)| place.clone());
         self.untold.insert(resting.tenant.clone());
         self.changed.insert(place.clone(), Some(resting.clone()));
         self.places.insert(place, resting);
+        if let Some(surplus) = surplus {
+            self.forget(&surplus);
+            self.changed.insert(surplus, None);
+        }
         true
     }
 
@@ -100,5 +109,31 @@ impl Quarantine {
 
     pub(super) fn wake(&self) -> Option<Timestamp> {
         self.ends.first().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant that makes up names and gives them up costs no more than that.
+    #[test]
+    fn of_one_tenant_so_many_rest_and_no_more() {
+        let mut quarantine = Quarantine::default();
+        let (acme, initech): (ObjectName, ObjectName) = ("acme".parse().unwrap(), "initech".parse().unwrap());
+        let place = |number: usize| Place::Name(DnsName::parse(&format!("n{number}.test")).unwrap());
+        let resting = |tenant: &ObjectName, until: usize| Resting {
+            tenant: tenant.clone(),
+            cluster: None,
+            until: Timestamp(u64::try_from(until).unwrap()),
+        };
+        quarantine.add(Place::Name(DnsName::parse("other.test").unwrap()), resting(&initech, 1));
+        for number in 0..MOST_OF_TENANT + 5 {
+            quarantine.add(place(number), resting(&acme, 100 + number));
+        }
+        assert_eq!(quarantine.places.len(), MOST_OF_TENANT + 1);
+        assert_eq!((quarantine.ends.len(), quarantine.rests_of(&initech).len()), (MOST_OF_TENANT + 1, 1));
+        assert!(!quarantine.places.contains_key(&place(4)) && quarantine.places.contains_key(&place(5)));
+        assert_eq!(quarantine.changed[&place(4)], None, "a restart does not bring it back");
     }
 }

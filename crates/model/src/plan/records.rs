@@ -4,11 +4,14 @@
 //! A claim is judged again when its object, its tenant, a zone, or a cluster that its name or its targets depend upon
 //! changed; a name is settled again when a claim to it was.
 
+pub(super) mod hosts;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::hosts::{Hosts, leads_somewhere};
 use super::brake::{Brake, Held, Scope};
 use super::quarantine::Quarantine;
 use super::step::Step;
@@ -20,7 +23,9 @@ use crate::policy::{self, Applicant, Ground, Holding, Placed, RecordClaim, Refus
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{Endpoint, HeldClaims, Place, RecordClaims, Resting};
-use crate::snapshot::{Condition, Detail, NameRecords, PartStatus, PublishedSet, Status, TenantName};
+use crate::snapshot::{
+    Condition, Detail, NameRecords, PartStatus, PublishedSet, Snapshot, Status, SteeredName, TenantName,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -35,11 +40,9 @@ pub(super) struct Records {
     /// The names that are to be aliases, as far as each claim by itself goes.
     is_alias: HashSet<DnsName>,
     usage: HashMap<ObjectName, Usage>,
-    /// Who has each name, in which zone; and how many names each has.
-    holders: HashMap<DnsName, Scope>,
-    counts: HashMap<Scope, usize>,
     brake: Brake,
     pub(super) quarantine: Quarantine,
+    pub(super) hosts: Hosts,
 }
 
 #[derive(Debug)]
@@ -72,9 +75,12 @@ struct Rank {
 /// What has been found to stand at a name.
 #[derive(Debug, Default)]
 struct Standing {
-    holder: Option<(ObjectName, Placed)>,
+    holder: Option<(ObjectName, Option<Placed>)>,
     /// And which object each is of.
     sets: Vec<(ObjectRef, RecordSet)>,
+    /// The Ingress whose host it is.
+    host: Option<ObjectRef>,
+    steered: Option<Arc<SteeredName>>,
 }
 
 /// How much a tenant asks for that is good by itself, senior first.
@@ -104,43 +110,39 @@ pub(super) struct Touched {
 pub(super) type News = (ObjectRef, Option<Fact<RecordClaims>>);
 
 impl Records {
-    /// Takes in what is new, but for names that would go in a mass.
-    pub(super) fn take(&mut self, news: Vec<News>, ground: &Ground, now: Timestamp, touched: &mut Touched) {
+    /// Takes in what is new, but for names that would go in a mass of those that there are.
+    pub(super) fn take(
+        &mut self,
+        news: Vec<News>,
+        before: &Snapshot,
+        ground: &Ground,
+        now: Timestamp,
+        touched: &mut Touched,
+    ) {
         let lost: Vec<Vec<(DnsName, Scope)>> =
-            news.iter().map(|(object, fact)| self.lost(object, fact.as_ref())).collect();
-        let mut going: BTreeMap<Scope, BTreeSet<&DnsName>> = BTreeMap::new();
-        for (name, (apex, tenant)) in lost.iter().flatten() {
-            for tenant in [None, tenant.clone()] {
-                going.entry((apex.clone(), tenant)).or_default().insert(name);
-            }
+            news.iter().map(|(object, fact)| self.lost(object, fact.as_ref(), before)).collect();
+        let mut losing: BTreeMap<Scope, BTreeSet<&DnsName>> = BTreeMap::new();
+        for (name, scope) in lost.iter().flatten() {
+            losing.entry(scope.clone()).or_default().insert(name);
         }
-        let mut braked = BTreeSet::new();
-        for (scope, names) in going {
-            let share = ground.zone_of(&scope.0).map_or(1.0, |zone| zone.max_share);
-            let has = self.counts.get(&scope).copied().unwrap_or_default();
-            if self.brake.lets_pass(&scope, names.len(), has, share, now) {
-                self.brake.pass(scope, names.len(), now);
-            } else {
-                braked.insert(scope);
-            }
-        }
+        let losing = losing.into_iter().map(|(scope, names)| (scope, names.len())).collect();
+        let share = |apex: &DnsName| ground.zone_of(apex).map_or(1.0, |zone| zone.max_share);
+        let held_back = self.brake.hold_back(&losing, share, now);
         for ((object, fact), lost) in news.into_iter().zip(lost) {
-            let held = lost.iter().filter(|(_, (apex, tenant))| {
-                [None, tenant.clone()].into_iter().any(|tenant| braked.contains(&(apex.clone(), tenant)))
-            });
+            let held = lost.iter().filter(|(_, scope)| held_back.contains(scope));
             let held: BTreeSet<&DnsName> = held.map(|(name, _)| name).collect();
             self.hold(&object, fact, &held, now, touched);
         }
     }
 
     /// The names that an object has and would not have any more, and whose they are.
-    fn lost(&self, object: &ObjectRef, fact: Option<&Fact<RecordClaims>>) -> Vec<(DnsName, Scope)> {
+    fn lost(&self, object: &ObjectRef, fact: Option<&Fact<RecordClaims>>, before: &Snapshot) -> Vec<(DnsName, Scope)> {
         let Some(state) = self.objects.get(object) else { return Vec::new() };
         let still = fact.map(|fact| claimed_names(&fact.value)).unwrap_or_default();
         let has = state.claims.endpoints.iter().zip(&state.judged).filter(|(_, judged)| judged.verdict.is_ok());
         let has: BTreeSet<&DnsName> = has.filter_map(|(at, _)| Some(&at.claim.as_ref().ok()?.name)).collect();
         let lost = has.into_iter().filter(|name| !still.contains(*name));
-        lost.filter_map(|name| Some((name.clone(), self.holders.get(name)?.clone()))).collect()
+        lost.filter_map(|name| Some((name.clone(), before.tenant_name(name)?.scope()))).collect()
     }
 
     /// Takes an object in with the names that are held, as they were.
@@ -499,7 +501,10 @@ impl Records {
         for (rank, count) in &usage.records {
             so_far += count;
             let within_quota = so_far <= most;
-            let Some(state) = self.objects.get_mut(&rank.object) else { continue };
+            let Some(state) = self.objects.get_mut(&rank.object) else {
+                self.hosts.set_quota(rank, within_quota, names);
+                continue;
+            };
             let (judged, endpoint) = (&mut state.judged[rank.number], &state.claims.endpoints[rank.number]);
             if judged.within_quota != within_quota {
                 judged.within_quota = within_quota;
@@ -525,8 +530,9 @@ impl Records {
     fn settle_name(&mut self, name: &DnsName, ground: &Ground, step: &mut Step, told: &mut BTreeSet<ObjectRef>) {
         let line = self.lines.get(name).cloned().unwrap_or_default();
         self.rest_after(name, &line, ground, step);
-        let mut standing = Standing::default();
+        let (mut standing, mut next_host) = (Standing::default(), 0);
         for rank in &line {
+            self.settle_hosts(name, Some(rank), &mut next_host, &mut standing, (ground, step.now()));
             let (tenant, placed, set) = match self.admit(rank, &standing, ground, step.now()) {
                 Ok(admitted) => admitted,
                 Err(refused) => {
@@ -535,36 +541,24 @@ impl Records {
                 }
             };
             standing.sets.push((rank.object.clone(), set));
-            standing.holder.get_or_insert((tenant, placed));
+            standing.holder.get_or_insert((tenant, Some(placed)));
             self.tell(rank, Ok(()), told);
         }
-        let held = standing.holder.map(|(tenant, Placed { apex, authoritative, hand_out, .. })| {
+        self.settle_hosts(name, None, &mut next_host, &mut standing, (ground, step.now()));
+        let holder = standing.holder.filter(|_| !standing.sets.is_empty());
+        let held = holder.and_then(|(tenant, placed)| {
+            let Placed { apex, authoritative, hand_out, .. } = placed?;
             let mut sets: Vec<RecordSet> = standing.sets.into_iter().map(|(_, set)| set).collect();
             sets.sort_by_key(|set| set.data.rtype());
-            let records = NameRecords { name: name.clone(), records: sets.into() };
-            TenantName { tenant, apex, authoritative, hand_out, records }
+            let records = NameRecords { name: name.clone(), records: sets.into(), steered: standing.steered };
+            Some(TenantName { tenant, apex, authoritative, hand_out, records })
         });
-        self.count(name, held.as_ref());
-        step.place_name(name, held);
-    }
-
-    fn count(&mut self, name: &DnsName, held: Option<&TenantName>) {
-        let scope = held.map(|held| (held.apex.clone(), Some(held.tenant.clone())));
-        let before = match &scope {
-            Some(scope) => self.holders.insert(name.clone(), scope.clone()),
-            None => self.holders.remove(name),
-        };
-        for ((apex, tenant), more) in
-            before.into_iter().map(|scope| (scope, false)).chain(scope.map(|scope| (scope, true)))
-        {
-            for scope in [(apex.clone(), None), (apex, tenant)] {
-                let count = self.counts.entry(scope.clone()).or_default();
-                *count = if more { *count + 1 } else { count.saturating_sub(1) };
-                if *count == 0 {
-                    self.counts.remove(&scope);
-                }
+        for (counted, is_more) in [(step.name_now(name), false), (held.as_ref(), true)] {
+            if let Some(counted) = counted {
+                self.brake.count(&counted.scope(), is_more);
             }
         }
+        step.place_name(name, held);
     }
 
     /// Whether a claim can stand beside those before it, and as what.
@@ -602,14 +596,14 @@ impl Records {
         }
     }
 
-    /// A name whose tenant has given it up rests.
+    /// A name whose tenant has given it up rests where somebody else could have it.
     fn rest_after(&mut self, name: &DnsName, line: &[Rank], ground: &Ground, step: &Step) {
         let Some(before) = step.name_before(name) else { return };
         let still = line.iter().any(|rank| {
             let (_, judged) = self.claim(rank);
             self.objects[&rank.object].tenant.as_ref() == Some(&before.tenant) && judged.by_itself.is_ok()
         });
-        if !still {
+        if !still && !self.hosts.are_wanted(name, &before.tenant) && ground.is_contested(name, &before.tenant) {
             let negative = ground.zone_of(name).map_or(0, |zone| zone.negative_ttl);
             let ttl = before.records.records.iter().map(|set| set.ttl).fold(negative, u32::max);
             let until = step.now().saturating_add(Duration::from_secs(ttl.into()));
@@ -624,7 +618,7 @@ impl Records {
         claim: &RecordClaim,
         rank: &Rank,
         tenant: &ObjectName,
-        Standing { holder, sets: accepted }: &Standing,
+        Standing { holder, sets: accepted, host, .. }: &Standing,
     ) -> Option<Refusal> {
         let name = claim.name.clone();
         if holder.as_ref().is_some_and(|(holder, _)| holder != tenant) {
@@ -636,6 +630,9 @@ impl Records {
             } else {
                 Refusal::NameHeld { name, holder: Some(object.clone()) }
             });
+        }
+        if host.is_some() && leads_somewhere(&claim.data) {
+            return Some(Refusal::NameHeld { name, holder: host.clone() });
         }
         let alias = |data: &RecordData| matches!(data, RecordData::Cname(_));
         if accepted.iter().any(|(_, set)| alias(&set.data) || alias(&claim.data)) {
@@ -654,6 +651,12 @@ impl Records {
         let state = &self.objects[&rank.object];
         let claim = state.claims.endpoints[rank.number].claim.as_ref();
         (claim.expect("only claims that could be read are in line"), &state.judged[rank.number])
+    }
+}
+
+impl TenantName {
+    fn scope(&self) -> Scope {
+        (self.apex.clone(), self.tenant.clone())
     }
 }
 

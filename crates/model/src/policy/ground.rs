@@ -163,6 +163,11 @@ impl Ground {
         self.suffix_of(name).map(|(_, suffix)| suffix.is_tenants(tenant))
     }
 
+    /// Whether anybody but the tenant may claim a name.
+    pub(crate) fn is_contested(&self, name: &DnsName, tenant: &ObjectName) -> bool {
+        self.suffix_of(name).is_none_or(|(_, suffix)| !suffix.is_only_tenants(tenant))
+    }
+
     fn suffix_of(&self, name: &DnsName) -> Option<(DnsName, &Suffix)> {
         upwards(name).find_map(|place| {
             let suffix = self.suffixes.get(&place)?;
@@ -171,7 +176,7 @@ impl Ground {
     }
 
     /// Whether somebody else may claim below a name.
-    pub(super) fn others_below(&self, tenant: &ObjectName, name: &DnsName) -> bool {
+    pub(crate) fn others_below(&self, tenant: &ObjectName, name: &DnsName) -> bool {
         if self.suffix_of(name).is_some_and(|(_, suffix)| !suffix.is_only_tenants(tenant)) {
             return true;
         }

@@ -38,7 +38,7 @@ impl Front {
         let table = Arc::new(ArcSwap::from_pointee(table));
         let mut registry = Registry::default();
         let doors = Doors { http: vec![http], https: vec![https] };
-        let running = web::start(settings, doors, &table, &mut registry).unwrap();
+        let running = web::start(settings.clone(), doors, &table, &web::Metrics::register(&mut registry)).unwrap();
         Self { running: Some(running), http: addresses.0, https: addresses.1, table, registry }
     }
 
@@ -201,6 +201,11 @@ impl Client {
 
     pub(crate) fn say(&mut self, octets: impl AsRef<[u8]>) {
         self.0.write_all(octets.as_ref()).unwrap();
+    }
+
+    /// To a door that may have closed the connection already.
+    pub(crate) fn say_if_open(&mut self, octets: impl AsRef<[u8]>) {
+        let _ = self.0.write_all(octets.as_ref());
     }
 
     /// The next answer; none where the connection ends instead.

@@ -71,7 +71,13 @@ fn a_successor_takes_connections_from_the_same_socket() {
     let start = |listener| {
         let doors = web::Doors { http: vec![listener], https: Vec::new() };
         let settings = web::Settings { threads: 1, ..web::Settings::default() };
-        web::start(&settings, doors, &table, &mut prometheus_client::registry::Registry::default()).unwrap()
+        web::start(
+            settings,
+            doors,
+            &table,
+            &web::Metrics::register(&mut prometheus_client::registry::Registry::default()),
+        )
+        .unwrap()
     };
     let mut running = start(listener.try_clone().unwrap());
     for _ in 0..5 {

@@ -7,6 +7,7 @@ mod documents;
 mod downgrade;
 mod fixture;
 mod haproxy;
+mod lean;
 mod lifecycle;
 mod members;
 mod requests;

@@ -100,13 +100,13 @@ fn review(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
     review
 }
 
-fn decide_paced(review: &Value, pace: impl FnOnce(&ObjectName) -> Result<(), Refusal>) -> Decision {
+fn decide_paced(review: &Value, pace: impl FnOnce(&ObjectName, usize) -> Result<(), Refusal>) -> Decision {
     let body = review.to_string();
     Request::read(body.as_bytes()).unwrap().decide(&snapshot(), &["fleetgate-publish".to_owned()], pace)
 }
 
 fn decide(review: &Value) -> Decision {
-    decide_paced(review, |_| Ok(()))
+    decide_paced(review, |_, _| Ok(()))
 }
 
 fn update(old: &Value, new: &Value) -> Decision {
@@ -173,7 +173,7 @@ fn what_is_not_a_tenants_wish_is_not_judged() {
     ];
     for (what, change) in rows {
         let decision =
-            decide_paced(&review(&records(&[bad()]), change), |_| panic!("{what} is no change of a tenant's"));
+            decide_paced(&review(&records(&[bad()]), change), |_, _| panic!("{what} is no change of a tenant's"));
         assert_eq!(decision, Outcome::NotOurs.into(), "{what}");
     }
 }
@@ -258,7 +258,8 @@ fn many_refusals_are_told_in_short() {
 fn haste_is_answered_with_when_to_come_again() {
     let too_fast = || Err(Refusal::TooFast { per_second: 50, seconds: 3 });
     let paced = review(&records(&[good()]), |_| {});
-    let decision = decide_paced(&paced, |tenant| {
+    let decision = decide_paced(&paced, |tenant, endpoints| {
+        assert_eq!(endpoints, 1);
         assert_eq!(tenant.as_str(), "acme");
         too_fast()
     });
@@ -271,12 +272,12 @@ fn haste_is_answered_with_when_to_come_again() {
 
     // What changes nothing counts for nothing.
     let dry = review(&records(&[good()]), |request| request["dryRun"] = true.into());
-    assert_eq!(decide_paced(&dry, |_| too_fast()).outcome, Outcome::Allowed);
+    assert_eq!(decide_paced(&dry, |_, _| too_fast()).outcome, Outcome::Allowed);
     let same = review(&records(&[good()]), |request| {
         request["operation"] = "UPDATE".into();
         request["oldObject"] = records(&[good()]);
     });
-    assert_eq!(decide_paced(&same, |_| too_fast()).outcome, Outcome::NothingNew);
+    assert_eq!(decide_paced(&same, |_, _| too_fast()).outcome, Outcome::NothingNew);
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn other_things_than_reviews_are_not_taken() {
     let text = review(&records(&[]), |_| {}).to_string();
     let text = text.replace("\"endpoints\":[]", &format!("\"endpoints\":{deep}"));
     let request = Request::read(text.as_bytes()).unwrap();
-    let decision = request.decide(&snapshot(), &[], |_| Ok(()));
+    let decision = request.decide(&snapshot(), &[], |_, _| Ok(()));
     assert!(matches!(decision.outcome, Outcome::Malformed(_)), "{decision:?}");
 }
 
@@ -338,7 +339,7 @@ fn a_review_is_answered_in_milliseconds() {
         let took = (0..10).map(|_| {
             let begun = Instant::now();
             let request = Request::read(body.as_bytes()).unwrap();
-            let decision = request.decide(&snapshot, &[], |_| Ok(()));
+            let decision = request.decide(&snapshot, &[], |_, _| Ok(()));
             let _ = request.answer(decision).to_string();
             begun.elapsed()
         });

@@ -8,7 +8,7 @@ use super::{NameSteps, Step};
 use crate::allocation::Entry;
 use crate::identity::{Kind, ObjectRef};
 use crate::name::DnsName;
-use crate::snapshot::{Detail, PointerPart, Snapshot, Status, TenantName, ZoneChange, ZonePart};
+use crate::snapshot::{Detail, PointerPart, Snapshot, Status, ZoneChange, ZonePart};
 
 /// `None`: it is gone.
 #[derive(Debug, Default)]
@@ -60,14 +60,6 @@ impl Step {
     /// The names of tenants that were settled.
     pub(in crate::plan) fn names_touched(&self) -> impl Iterator<Item = &DnsName> {
         self.names.keys()
-    }
-
-    /// The name as it is going to be.
-    pub(in crate::plan) fn name_now(&self, name: &DnsName) -> Option<&TenantName> {
-        match self.names.get(name) {
-            Some(held) => held.as_ref(),
-            None => self.name_before(name).map(AsRef::as_ref),
-        }
     }
 
     /// Returns whether anything is another than before, and the addresses of which something else is known or wanted.

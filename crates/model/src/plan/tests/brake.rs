@@ -160,6 +160,41 @@ fn a_share_may_go_and_no_more_within_five_minutes() {
     assert_eq!((served(&fleet), held(&fleet)), (17, None));
 }
 
+/// Whoever gives up and takes back its names all the time, or has a mass of them held, stops nobody else from giving up a few.
+#[test]
+fn a_tenant_alone_does_not_hold_its_neighbours_names() {
+    let mut fleet = fleet();
+    let neighbours = (0..10).map(|number| format!("w{number}.c2.fleet.example/A/192.0.2.2")).collect::<Vec<_>>();
+    fleet.plan(1001, &format!("records initech/more {}", neighbours.join(" ")));
+    for second in 1002..1100 {
+        fleet.plan(second, "gone records acme/one\n gone records acme/two");
+        fleet.plan(second, &format!("{}\n{}", claims("acme/one", 0..20), claims("acme/two", 20..30)));
+        fleet.plan(second, &claims("acme/one", 0..12));
+        fleet.plan(second, &claims("acme/one", 0..20));
+    }
+    fleet.plan(1100, "gone records initech/more");
+    let served = (0..10).filter(|number| !fleet.claimed(&format!("w{number}.c2.fleet.example")).is_empty());
+    assert_eq!(served.count(), 0);
+}
+
+/// Each of them has few names, which it could give up by itself.
+#[test]
+fn many_small_tenants_that_lose_everything_at_once_are_not_believed() {
+    let mut fleet = Fleet::new();
+    let of_each = |line: &dyn Fn(usize) -> String| (1..=20).map(line).collect::<Vec<_>>().join("\n");
+    fleet.plan(1000, "zone main fleet.example share=0.4");
+    fleet.plan(
+        1000,
+        &of_each(&|n| format!("tenant t{n} allow=192.0.2.0/24\n cluster d{n} tenant=t{n} nodes=192.0.2.{n}")),
+    );
+    let named =
+        |n: usize| (0..3).map(|m| format!("n{m}.d{n}.fleet.example/A/192.0.2.{n}")).collect::<Vec<_>>().join(" ");
+    fleet.plan(1001, &of_each(&|n| format!("records t{n}/web {}", named(n))));
+    fleet.plan(1002, &of_each(&|n| format!("gone records t{n}/web")));
+    let served = (1..=20).filter(|n| !fleet.claimed(&format!("n0.d{n}.fleet.example")).is_empty()).count();
+    assert_eq!((served, fleet.planned.held_names), (20, 60));
+}
+
 #[test]
 fn policy_is_stronger_than_the_brake() {
     let mut fleet = fleet();

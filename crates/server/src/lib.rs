@@ -1,0 +1,88 @@
+//! What the small HTTP servers share that stand beside the doors (`--admin`, `--metrics`, `--agents`, `--admission` and those of
+//! agents): how connections begin, and how they end.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Accepting fails when descriptors are used up, and would fail again at once.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// How long answers that are being sent may take when their connection or the process ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Has connections answered until `stop`, so many at once: the next one waits. Returns when the last one has ended, each of
+/// which hears of `stop` by itself. `flag` is what the log calls the listener.
+pub async fn accept<A>(
+    listener: TcpListener,
+    flag: &str,
+    at_once: usize,
+    stop: &CancellationToken,
+    answer: impl Fn(TcpStream, SocketAddr) -> A,
+) where
+    A: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(at_once));
+    let connections = TaskTracker::new();
+    let accepting = async {
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await;
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    // An answer is one small write: it must not wait for an acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    let answered = answer(stream, peer);
+                    connections.spawn(async move {
+                        answered.await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "{flag} could not accept a connection");
+                    tokio::time::sleep(AFTER_FAILURE).await;
+                }
+            }
+        }
+    };
+    stop.run_until_cancelled(accepting).await;
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+/// HTTP/1.1 in which the head of each request, the time since the last one included, comes within so long.
+pub fn http(head_within: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(head_within);
+    http
+}
+
+/// All requests of one connection, until `end`; what is being answered then may still be sent. A client that goes away, or
+/// sends what is no HTTP, is nothing to speak of.
+pub async fn converse<I, S>(http: &http1::Builder, io: I, service: S, end: impl Future<Output = ()>)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: HttpService<Incoming>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    S::ResBody: 'static,
+    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = end => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(FAREWELL, connection).await;
+}
