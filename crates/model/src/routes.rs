@@ -86,6 +86,11 @@ impl Host {
         matching.map(|route| &route.entry).or(self.default.as_ref())
     }
 
+    /// What has the paths that no route has.
+    pub fn default(&self) -> Option<&Arc<Entry>> {
+        self.default.as_ref()
+    }
+
     pub fn routes(&self) -> &[HttpRoute] {
         &self.routes
     }

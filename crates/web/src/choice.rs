@@ -6,13 +6,15 @@
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use model::ingress::{Backend, UpstreamTls};
+use arc_swap::ArcSwapOption;
+use model::ingress::{Backend, Steering, UpstreamTls};
 use model::routes::{Entry, HttpTable, Member};
+use model::steering::{self, Asked, Candidate, Known, Unhealthy, Whereabouts};
 use model::{ClusterName, ObjectRef};
 
 use crate::metrics::RouteCounts;
@@ -30,24 +32,40 @@ const RETRY: i64 = 1000;
 /// A member that falls away under load leaves as many requests at once.
 const RETRY_BURST: i64 = 100 * RETRY;
 
-/// The member to try next, of those that were not tried yet: in turn, and past those that were put aside, unless there
-/// are no others.
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor<'a> {
+    pub address: IpAddr,
+    /// Where everybody is, as far as is known.
+    pub places: &'a ArcSwapOption<geo::Map>,
+}
+
+/// The member to try next, of those that were not tried yet, as the policy steers.
 pub fn choose<'a>(
     entry: &'a Entry,
     outlook: &EntryOutlook,
     tried: &[ClusterName],
+    client: &Visitor<'_>,
     now: Instant,
 ) -> Option<&'a Arc<Member>> {
     let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !addresses(entry, member).is_empty();
-    let left = || entry.members.iter().filter(is_left);
-    let well = || left().filter(|member| outlook.of(member).is_none_or(|known| !known.is_ejected(now)));
+    if let [only] = &*entry.members {
+        return Some(only).filter(is_left);
+    }
     // Another try is nobody's turn.
     let turn = outlook.turn.fetch_add(usize::from(tried.is_empty()), Ordering::Relaxed);
-    let nth = |count: usize| turn.checked_rem(count);
-    match nth(well().count()) {
-        Some(number) => well().nth(number),
-        None => left().nth(nth(left().count())?),
-    }
+    let steering = &entry.policy.steering;
+    let places = matches!(steering, Steering::Geo).then(|| client.places.load());
+    let place = places.as_ref().and_then(|places| places.as_ref()?.locate(client.address).place);
+    let client = place.map(Whereabouts::from).unwrap_or_default();
+    let asked = Asked { steering, client, turn: turn as u64, random: fastrand::u64(..) };
+    let members = entry.members.iter().map(|member| Candidate {
+        cluster: &member.cluster,
+        location: &member.location,
+        known: outlook.known(member, now),
+    });
+    let ranking = steering::order(&asked, members);
+    ranking.members().filter_map(|number| entry.members.get(number)).find(is_left)
 }
 
 /// Where a member takes what the policy asks for.
@@ -94,6 +112,8 @@ pub struct Outlook {
     /// From a request to the first octet of its response, in microseconds, the older the less.
     latency: AtomicU64,
     has_answered: AtomicBool,
+    /// Its checks say that it is not well.
+    is_failing: AtomicBool,
 }
 
 impl Members {
@@ -164,6 +184,13 @@ impl EntryOutlook {
         members.iter().find(|(uid, _)| *uid == member.uid).map(|(_, outlook)| Arc::clone(outlook))
     }
 
+    /// What a choice goes by. Of whom nothing is known counts as healthy.
+    pub fn known(&self, member: &Member, now: Instant) -> Known {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let outlook = members.iter().find(|(uid, _)| *uid == member.uid);
+        outlook.map(|(_, outlook)| outlook.known(now)).unwrap_or_default()
+    }
+
     /// A member that is about to be asked. Those that the entry has no more are forgotten.
     pub fn asked(&self, entry: &Entry, member: &Member, now: Instant) -> Arc<Outlook> {
         if let Some(known) = self.of(member) {
@@ -204,6 +231,7 @@ impl Outlook {
             ejected_until: AtomicU64::new(0),
             latency: AtomicU64::new(0),
             has_answered: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
         }
     }
 
@@ -213,6 +241,20 @@ impl Outlook {
 
     pub fn latency(&self) -> Option<Duration> {
         self.has_answered.load(Ordering::Relaxed).then(|| Duration::from_micros(self.latency.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+    }
+
+    /// What a choice goes by.
+    fn known(&self, now: Instant) -> Known {
+        let unhealthy = if self.is_failing.load(Ordering::Relaxed) {
+            Some(Unhealthy::FailedChecks)
+        } else {
+            self.is_ejected(now).then_some(Unhealthy::Ejected)
+        };
+        Known { unhealthy, round_trip: self.latency(), ..Known::default() }
     }
 
     pub fn is_ejected(&self, now: Instant) -> bool {

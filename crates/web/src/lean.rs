@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::choice::{InFlight, Outlook, addresses, choose};
+use crate::choice::{InFlight, Outlook, Visitor, addresses, choose};
 use crate::connection::Link;
 use crate::exchange::Exchange;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
@@ -230,7 +230,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let mut response = take_buffer();
         let mut tried = Vec::new();
         let mut last = None;
-        while let Some(member) = choose(entry, outlook, &tried, std::time::Instant::now()) {
+        let visitor = Visitor { address: link.client.ip(), places: &worker.settings.places };
+        while let Some(member) = choose(entry, outlook, &tried, &visitor, std::time::Instant::now()) {
             let is_fresh = !tried.is_empty();
             let known = outlook.asked(entry, member, asked.start);
             let in_flight = InFlight::new(&known);

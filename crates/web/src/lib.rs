@@ -13,6 +13,7 @@ mod exchange;
 mod guard;
 pub mod head;
 pub mod headers;
+mod health;
 pub mod lean;
 pub mod listen;
 pub mod metrics;

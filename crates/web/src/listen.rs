@@ -19,6 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::certificates::Certificates;
 use crate::choice::Members;
 use crate::connection::{self, Arrival};
+use crate::health::Health;
 use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
 use crate::openings::Openings;
@@ -163,14 +164,33 @@ pub fn start(
         let share = listeners.iter().map(|(kind, listener)| Ok((*kind, listener.try_clone()?)));
         let share: Vec<_> = share.collect::<io::Result<_>>().map_err(StartError::Listeners)?;
         let (open, deadline) = (open.clone(), deadline.subscribe());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let runtime = new_runtime()?;
         let thread = std::thread::Builder::new()
             .name(format!("web-{number}"))
             .spawn(move || runtime.block_on(run(worker, share, open, deadline)))
             .map_err(StartError::Thread)?;
         threads.push(thread);
     }
+    if settings.checks {
+        let health = Health {
+            table: Arc::clone(table),
+            members: Arc::clone(&members),
+            upstream: Upstream::new(&settings, &trust, metrics),
+            standings: Arc::clone(&settings.standings),
+            metrics: metrics.clone(),
+        };
+        let (runtime, drain) = (new_runtime()?, drain.clone());
+        let thread = std::thread::Builder::new()
+            .name("web-health".into())
+            .spawn(move || _ = runtime.block_on(drain.run_until_cancelled(health.run())))
+            .map_err(StartError::Thread)?;
+        threads.push(thread);
+    }
     Ok(Running { threads, drain, deadline, members })
+}
+
+fn new_runtime() -> Result<tokio::runtime::Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)
 }
 
 impl Running {

@@ -30,6 +30,7 @@ pub struct Metrics {
     accept_errors: Family<DoorLabels, Counter>,
     pub(crate) upstream_open: Gauge,
     pub(crate) upstream_connects: Counter,
+    pub(crate) members_out: Family<OutLabels, Gauge>,
     /// What is read when somebody asks; there once doors are served.
     routes: Arc<ArcSwapOption<Routes>>,
 }
@@ -38,6 +39,13 @@ pub struct Metrics {
 pub(crate) struct Routes {
     pub(crate) members: Arc<Members>,
     pub(crate) table: Arc<ArcSwap<HttpTable>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OutLabels {
+    ingress: String,
+    cluster: String,
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,6 +80,11 @@ impl Metrics {
             "Times that a connection to a member was tried",
             metrics.upstream_connects.clone(),
         );
+        registry.register(
+            "members_out",
+            "Members that no request is sent to, and why: 1 for each",
+            metrics.members_out.clone(),
+        );
         registry.register_collector(Box::new(Observed(Arc::clone(&metrics.routes))));
         metrics
     }
@@ -79,6 +92,11 @@ impl Metrics {
     /// Shows from now on what these know.
     pub(crate) fn watch(&self, members: &Arc<Members>, table: &Arc<ArcSwap<HttpTable>>) {
         self.routes.store(Some(Arc::new(Routes { members: Arc::clone(members), table: Arc::clone(table) })));
+    }
+
+    pub(crate) fn is_out(&self, ingress: &str, cluster: &str, reason: &'static str) {
+        let labels = OutLabels { ingress: ingress.to_owned(), cluster: cluster.to_owned(), reason };
+        self.members_out.get_or_create(&labels).set(1);
     }
 
     pub(crate) fn of(&self, door: DoorKind) -> DoorMetrics {

@@ -1,5 +1,6 @@
 //! One request, from its head to its answer. This file holds all the branching; it reads from top to bottom.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use model::routes::{Entry, Member};
 
 use crate::authority::{self, Asked};
 use crate::body::{Progress, RequestBody, ResponseBody, Terms};
-use crate::choice::{EntryOutlook, InFlight, Outlook, choose};
+use crate::choice::{EntryOutlook, InFlight, Outlook, Visitor, choose};
 use crate::connection::Link;
 use crate::exchange::Exchange;
 use crate::head::{self, Framing, MAX_FIELDS};
@@ -136,6 +137,7 @@ async fn decide(
     exchange.body(&progress);
     let who = Asker { client: link.client.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
+        client: link.client.ip(),
         asked: &asked,
         headers: outbound_headers(&parts.headers, who, said, hops),
         parts: &parts,
@@ -210,7 +212,8 @@ async fn forward<'a>(
     let mut tried = Vec::new();
     let mut last = Refusal::NoMember;
     let mut is_fresh = false;
-    while let Some(member) = choose(entry, outlook, &tried, Instant::now()) {
+    let visitor = Visitor { address: outbound.client, places: &worker.settings.places };
+    while let Some(member) = choose(entry, outlook, &tried, &visitor, Instant::now()) {
         let known = outlook.asked(entry, member, Instant::now());
         exchange.member(&member.cluster, InFlight::new(&known));
         match attempt(worker, entry, member, &known, outbound, need, body, progress, is_fresh).await {
@@ -302,6 +305,7 @@ async fn attempt(
 
 /// A request as a member gets it.
 struct Outbound<'a> {
+    client: IpAddr,
     parts: &'a request::Parts,
     asked: &'a Asked,
     headers: HeaderMap,

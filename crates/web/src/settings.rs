@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use model::Cidr;
+use model::steering::Standings;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -14,8 +16,14 @@ pub struct Settings {
     pub trusted_proxies: Arc<[Cidr]>,
     /// Reads what trusted proxies put in front of everything; without it nothing is expected of them.
     pub outer_header: Option<OuterHeader>,
+    /// Where clients are; without it nobody's place is known.
+    pub places: Arc<ArcSwapOption<geo::Map>>,
+    /// What is known of members is published here.
+    pub standings: Arc<ArcSwap<Standings>>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
+    /// Whether members are checked, as their policies say.
+    pub checks: bool,
     /// Whether HTTP/1.1 of the usual kind goes the short way, past hyper. Both ways do the same.
     pub is_lean: bool,
     pub timeouts: Timeouts,
@@ -127,7 +135,10 @@ impl Default for Settings {
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             trusted_proxies: Arc::default(),
             outer_header: None,
+            places: Arc::default(),
+            standings: Arc::default(),
             redirect_port: None,
+            checks: true,
             is_lean: true,
             timeouts: Timeouts::default(),
             limits: Limits::default(),

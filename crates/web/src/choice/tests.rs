@@ -23,14 +23,52 @@ fn entry(members: &[&str]) -> Entry {
         tenant: "acme".parse().unwrap(),
         backend: Backend { service: "web".parse().unwrap(), port: Port::Number(80) },
         options: Arc::default(),
-        policy: Arc::default(),
+        policy: Arc::new(FederationPolicy { steering: Steering::RoundRobin, ..FederationPolicy::default() }),
         members: members.iter().map(|name| member(name)).collect(),
     }
 }
 
 fn chosen(entry: &Entry, outlook: &EntryOutlook, tried: &[&str], now: Instant) -> Option<String> {
     let tried: Vec<ClusterName> = tried.iter().map(|name| name.parse().unwrap()).collect();
-    choose(entry, outlook, &tried, now).map(|member| member.cluster.to_string())
+    chosen_from(entry, outlook, &tried, "192.0.2.99", &ArcSwapOption::empty(), now)
+}
+
+fn chosen_from(
+    entry: &Entry,
+    outlook: &EntryOutlook,
+    tried: &[ClusterName],
+    client: &str,
+    places: &ArcSwapOption<geo::Map>,
+    now: Instant,
+) -> Option<String> {
+    let client = Visitor { address: client.parse().unwrap(), places };
+    choose(entry, outlook, tried, &client, now).map(|member| member.cluster.to_string())
+}
+
+/// By where the client is; past members that are out, and to all of them where all are.
+#[test]
+fn clients_are_sent_to_the_nearest_member_that_is_well() {
+    let mut entry = entry(&["berlin", "tokyo"]);
+    let at = |member: &Arc<Member>, latitude: f64, longitude: f64| {
+        let coordinates = model::network::Coordinates::new(latitude, longitude).unwrap();
+        Arc::new(Member {
+            location: model::Location { coordinates: Some(coordinates), ..model::Location::default() },
+            ..(**member).clone()
+        })
+    };
+    entry.members = [at(&entry.members[0], 52.5, 13.4), at(&entry.members[1], 35.7, 139.7)].into();
+    entry.policy = Arc::default();
+    let outlook = EntryOutlook::new(&entry);
+    let map = geo::Map::parse(b"198.51.100.0/24 48.8 2.3\n203.0.113.0/24 37.5 127.0\n").unwrap();
+    let (places, now) = (ArcSwapOption::from_pointee(map), Instant::now());
+    let from = |client: &str| chosen_from(&entry, &outlook, &[], client, &places, now).unwrap();
+    for _ in 0..10 {
+        assert_eq!([from("198.51.100.7"), from("203.0.113.7")], ["berlin", "tokyo"]);
+    }
+    outlook.asked(&entry, &entry.members[0], now).set_failing(true);
+    assert_eq!(from("198.51.100.7"), "tokyo");
+    outlook.asked(&entry, &entry.members[1], now).set_failing(true);
+    assert_eq!(from("198.51.100.7"), "berlin");
 }
 
 #[test]
