@@ -204,7 +204,8 @@ impl Told<'_> {
                     Ok(merged) => self.outcome(merged, Slot::Default).map_err(refused),
                     Err(refused) => Err(refused),
                 });
-                first_good(outcomes).unwrap_or(Ok(()))
+                let reason = || "none of the rules has a host that can be used".to_owned();
+                first_good(outcomes).unwrap_or_else(|| Err(refused(Refusal::BadBackend { reason: reason() })))
             }
         };
         vec![IngressPart { part: "defaultBackend".into(), outcome }]
@@ -212,7 +213,7 @@ impl Told<'_> {
 
     /// What is served at each of its hosts; everywhere, if it names none.
     fn everywhere_served(&self) -> impl Iterator<Item = Result<&Merged, Refused>> {
-        let is_nameless = self.placing.hosts.is_empty();
+        let is_nameless = self.placing.hosts.is_empty() && self.state.ingress.is_everywhere();
         let nameless = is_nameless.then(|| self.everywhere().map_err(|why| Refused::new(why, "defaultBackend")));
         let rules =
             self.state.ingress.rules.iter().filter(move |rule| !is_nameless && matches!(rule.host, Ok(Some(_))));
@@ -236,7 +237,8 @@ impl Told<'_> {
             Err(_) => false,
         };
         let rules = self.state.ingress.rules.iter().filter(|rule| of_rule(rule)).map(|rule| self.host(rule));
-        let nameless = self.state.ingress.rules.is_empty() && tls.hosts.is_empty();
+        let is_nameless = self.state.ingress.rules.is_empty() && self.state.ingress.is_everywhere();
+        let nameless = is_nameless && tls.hosts.is_empty();
         let nameless = nameless.then(|| self.everywhere().map_err(refused));
         let outcomes = rules
             .chain(nameless)

@@ -375,6 +375,17 @@ fn certificates_are_found_beside_the_ingress() {
     }
 }
 
+/// What is said of one Ingress does not depend on which others were looked at in the same plan.
+#[test]
+fn an_entry_for_no_host_is_refused_whatever_else_is_planned() {
+    let lone = "ingress acme/lone tls=tls";
+    let expected = ["tls[0]: HostNotInRules tls[0].hosts", "a1", "a2"];
+    let mut fleet = planned("ingress acme/web /");
+    fleet.plan(1002, lone);
+    assert_eq!(fleet.ingress("acme/lone"), expected);
+    assert_parts(&format!("ingress acme/web /\n {lone}"), "acme/lone", &expected);
+}
+
 #[test]
 fn clusters_join_and_leave() {
     let mut fleet =
