@@ -3,7 +3,7 @@
 # As in `testbed/install`.
 cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
 
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub simulate-overflow
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -58,3 +58,6 @@ bench-hub: ## A hub with a thousand tenant clusters, on real API servers
 	testbed/install
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin hub
+
+simulate-overflow: ## What overflow does beside other policies, as figures and as a drawing
+	cargo run --package fleetgate-model --example overflow -- docs/overflow.svg

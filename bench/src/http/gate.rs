@@ -89,7 +89,7 @@ impl Gate {
             web::Doors { http: listener, ..web::Doors::default() }
         };
         let settings = web::Settings { threads: 1, is_lean: !self.without_lean, ..web::Settings::default() };
-        let _running = web::start(settings, doors, &table, &mut Registry::default())?;
+        let _running = web::start(settings, doors, &table, &web::Metrics::register(&mut Registry::default()))?;
         loop {
             std::thread::park();
         }

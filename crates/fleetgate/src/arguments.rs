@@ -221,6 +221,9 @@ pub(crate) struct HubOptions {
     /// The namespaces from which Secrets and `ConfigMap`s may be named; that of --namespace by default
     #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_SOURCES")]
     pub(crate) sources: Vec<String>,
+    /// The tenants' namespaces from which TLS Secrets of Ingresses are read, by the gateway and the controller; `*` is all of them
+    #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_CERTIFICATES")]
+    pub(crate) certificates: Vec<String>,
     /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
     #[arg(long, env = "FLEETGATE_ALLOW_LOOPBACK")]
     pub(crate) allow_loopback: bool,
@@ -291,10 +294,10 @@ pub(crate) struct DoorOptions {
     /// Take TLS connections and pass them through by their server name
     #[arg(long, value_name = "ADDR")]
     pub(crate) sni: Option<SocketAddr>,
-    /// Federated ingress over HTTP (not there yet: listens on nothing)
+    /// Federated ingress over HTTP
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// Federated ingress over HTTPS (not there yet: listens on nothing)
+    /// Federated ingress over HTTPS, with the certificates of the Ingresses
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use model::address::Allocation;
 use model::identity::Kind;
 use model::resource::{HeldClaims, Place, Resting};
+use model::routes::HttpTable;
 use model::serial::SerialFloor;
 use model::snapshot::Condition;
 use model::{ClusterName, DnsName, FactChange, KeptSet, ObjectRef, Planned, Planner, Snapshot, Timestamp};
@@ -31,6 +32,8 @@ const NEXT_ATTEMPT: Duration = Duration::from_secs(1);
 pub(crate) struct Published {
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) index: Arc<ArcSwap<dns::Index>>,
+    /// Apart from the snapshot, as threads keep what they looked up until it is another one.
+    pub(crate) http: Arc<ArcSwap<HttpTable>>,
 }
 
 pub(crate) struct Control {
@@ -225,6 +228,7 @@ impl Control {
         if changed {
             // Doors first: a name must not lead to a door that does not know it yet.
             self.published.snapshot.store(Arc::clone(&planned.snapshot));
+            self.published.http.store(Arc::new(planned.snapshot.http().clone()));
         }
         self.publish_names(&planned);
         if changed {

@@ -1,7 +1,7 @@
 //! `fleetgate serve`, and the roles of a hub: one process, with as much of everything as its job asks for.
 
 use std::future::pending;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +75,7 @@ pub(crate) struct Server {
     /// Ends --admin and --metrics, which say until the end that we are not ready any more.
     stop_http: CancellationToken,
     doors: gateway::Serving,
+    web: Option<web::Running>,
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
     interfaces: Vec<std::thread::JoinHandle<()>>,
@@ -101,6 +102,8 @@ struct Listening {
     dns: Option<dns::Listeners>,
     apiserver: Option<Door>,
     sni: Option<Door>,
+    http: Option<WebDoor>,
+    https: Option<WebDoor>,
     agents: Option<api::agents::Listener>,
     interfaces: Vec<Listener>,
     reviews: Option<admission::Listener>,
@@ -114,6 +117,8 @@ impl Listening {
             dns: job.answers.dns.map(|at| open_dns(at, inheritance)).transpose()?,
             apiserver: job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, inheritance)).transpose()?,
             sni: job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, inheritance)).transpose()?,
+            http: job.doors.http.map(|at| WebDoor::open(at, web::DoorKind::Http, inheritance)).transpose()?,
+            https: job.doors.https.map(|at| WebDoor::open(at, web::DoorKind::Https, inheritance)).transpose()?,
             agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
             interfaces: interfaces
                 .into_iter()
@@ -131,6 +136,8 @@ impl Listening {
             dns: self.dns.as_ref().map(dns::Listeners::address),
             apiserver: self.apiserver.as_ref().map(Door::address),
             sni: self.sni.as_ref().map(Door::address),
+            http: self.http.as_ref().map(|door| door.address),
+            https: self.https.as_ref().map(|door| door.address),
             agents: self.agents.as_ref().map(api::agents::Listener::address),
             admission: self.reviews.as_ref().map(admission::Listener::address),
             admin: interface(Interface::Admin),
@@ -151,6 +158,10 @@ impl Listening {
         for door in [&self.apiserver, &self.sni].into_iter().flatten() {
             shared.add(door.kind().flag(), door.address(), door.share().context("sharing a door")?);
         }
+        for door in [&self.http, &self.https].into_iter().flatten() {
+            let socket = door.listener.try_clone().with_context(|| format!("sharing {}", door.kind.flag()))?;
+            shared.add(door.kind.flag(), door.address, socket.into());
+        }
         if let Some(listener) = &self.agents {
             let socket = listener.share().context("sharing --agents")?;
             shared.add(api::agents::Listener::FLAG, listener.address(), socket);
@@ -169,6 +180,8 @@ pub(crate) struct Addresses {
     pub(crate) dns: Option<SocketAddr>,
     pub(crate) apiserver: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) https: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
     pub(crate) admission: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
@@ -181,6 +194,8 @@ impl Addresses {
             dns = self.dns.map(tracing::field::display),
             apiserver = self.apiserver.map(tracing::field::display),
             sni = self.sni.map(tracing::field::display),
+            http = self.http.map(tracing::field::display),
+            https = self.https.map(tracing::field::display),
             agents = self.agents.map(tracing::field::display),
             admission = self.admission.map(tracing::field::display),
             admin = self.admin.map(tracing::field::display),
@@ -192,14 +207,14 @@ impl Addresses {
 
 impl Server {
     pub(crate) async fn start(job: &Job) -> anyhow::Result<Self> {
-        say_what_is_not_there_yet(job);
+        warn_of_nothing_to_do(job);
         raise_descriptor_limit();
         let admin_credential = job.agents.admin_credential.as_deref().map(AdminCredential::read).transpose()?;
 
         let mut inheritance = inherit(job)?;
         let listening = Listening::open(job, &mut inheritance)?;
         let (addresses, shared) = (listening.addresses(), listening.share()?);
-        let Listening { dns, apiserver, sni, agents, interfaces, reviews } = listening;
+        let Listening { dns, apiserver, sni, http, https, agents, interfaces, reviews } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -208,6 +223,7 @@ impl Server {
             open_home(job, inheritance.has_predecessor(), &published, &mut registry, &control_metrics).await?;
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
+        let web_metrics = web::Metrics::register(&mut registry);
         let agents_metrics = api::agents::Metrics::register(&mut registry);
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
@@ -239,6 +255,7 @@ impl Server {
         };
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
+        let web = serve_web(http, https, job, &published, &web_metrics).context("starting --http and --https")?;
         // Set once, here.
         let _ = state.insight.set(doors.insight());
         let interfaces =
@@ -273,6 +290,7 @@ impl Server {
             stop_dns,
             stop_http,
             doors,
+            web,
             dns,
             drain,
             interfaces,
@@ -310,10 +328,11 @@ impl Server {
         }
         // Agents come back to whoever serves them next; what they sent is kept.
         self.stop_agents.cancel();
-        let (doors, drain) = (self.doors, self.drain);
-        let drained = tokio::task::spawn_blocking(move || doors.drain(drain));
+        let (doors, web, drain) = (self.doors, self.web, self.drain);
+        let doors = tokio::task::spawn_blocking(move || doors.drain(drain));
+        let web = tokio::task::spawn_blocking(move || web.map(|web| web.drain(drain)));
         tokio::select! {
-            _ = drained => {}
+            _ = async { tokio::join!(doors, web) } => {}
             signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
         }
         self.stop_admission.cancel();
@@ -413,6 +432,45 @@ fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> a
     }
 }
 
+/// A listener for HTTP.
+struct WebDoor {
+    kind: web::DoorKind,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl WebDoor {
+    fn open(at: SocketAddr, kind: web::DoorKind, inheritance: &mut Inheritance) -> anyhow::Result<Self> {
+        let listener = match inheritance.take(kind.flag(), at).pop() {
+            Some(listener) => TcpListener::from(listener),
+            None => web::bind(at).with_context(|| format!("binding {} on {at}", kind.flag()))?,
+        };
+        let address = listener.local_addr().with_context(|| format!("the address of {}", kind.flag()))?;
+        Ok(Self { kind, listener, address })
+    }
+}
+
+/// None where there is no such door.
+fn serve_web(
+    http: Option<WebDoor>,
+    https: Option<WebDoor>,
+    job: &Job,
+    published: &Published,
+    metrics: &web::Metrics,
+) -> Result<Option<web::Running>, web::StartError> {
+    if http.is_none() && https.is_none() {
+        return Ok(None);
+    }
+    let settings = web::Settings {
+        trusted_proxies: job.doors.trusted_proxies.clone().into(),
+        redirect_port: https.as_ref().map(|door| door.address.port()),
+        ..web::Settings::default()
+    };
+    let listeners = |door: Option<WebDoor>| door.into_iter().map(|door| door.listener).collect();
+    let doors = web::Doors { http: listeners(http), https: listeners(https) };
+    web::start(settings, doors, &published.http, metrics).map(Some)
+}
+
 fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
     match inheritance.take(interface.flag(), at).pop() {
         Some(listener) => Listener::adopt(interface, listener).context("taking over --admin or --metrics"),
@@ -498,7 +556,7 @@ async fn open_home(
         (None, None)
     };
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
-    let settings = kubernetes::home::Settings { roles, namespace, sources };
+    let settings = kubernetes::home::Settings { roles, namespace, sources, certificates: access.certificates.clone() };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
     let webhook = admission.map(|admission| Webhook { admission, client: client.clone() });
     Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client), webhook })
@@ -561,17 +619,12 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-fn say_what_is_not_there_yet(Job { answers, doors, agents, views, .. }: &Job) {
-    let later = [("--http", doors.http), ("--https", doors.https)];
-    for (flag, address) in later {
-        if address.is_some() {
-            tracing::warn!("{flag} is not supported yet and listens on nothing");
-        }
-    }
-    if [answers.dns, doors.apiserver, doors.sni, agents.agents, views.admin, views.metrics].iter().all(Option::is_none)
-    {
+fn warn_of_nothing_to_do(Job { answers, doors, agents, views, .. }: &Job) {
+    let doors = [doors.apiserver, doors.sni, doors.http, doors.https];
+    let others = [answers.dns, agents.agents, views.admin, views.metrics];
+    if doors.iter().chain(&others).all(Option::is_none) {
         tracing::warn!(
-            "nothing to listen on: give --dns, --apiserver, --sni, --agents, --admin or --metrics an address"
+            "nothing to listen on: give --dns, --apiserver, --sni, --http, --https, --agents, --admin or --metrics an address"
         );
     }
 }

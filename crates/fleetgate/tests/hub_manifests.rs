@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use testbed::{ApiServer, KubectlError};
 
 /// The folders under `examples/`, and the codes with which `check` refuses objects there.
-const EXAMPLES: [(&str, &[&str]); 4] =
-    [("fleet", &[]), ("records", &[]), ("later", &["NotYet"]), ("hub", &["NeedsHub"])];
+const EXAMPLES: [(&str, &[&str]); 3] = [("fleet", &[]), ("records", &[]), ("hub", &["NeedsHub"])];
 
 /// Marks the line of a wrong manifest that `check` names; behind it stands what is in the hub's answer.
 const MARK: &str = "# <- ";

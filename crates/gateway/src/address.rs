@@ -51,6 +51,14 @@ impl Named {
         }
     }
 
+    /// The client that a trusted proxy names.
+    pub(crate) fn vouched(self) -> Option<SocketAddr> {
+        match self {
+            Self::Vouched(client) => Some(SocketAddr::new(client.ip, client.port)),
+            Self::Claimed(_) | Self::Nobody => None,
+        }
+    }
+
     /// For the log.
     pub(crate) fn client(self) -> Option<SocketAddr> {
         match self {

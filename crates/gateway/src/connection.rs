@@ -18,12 +18,12 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, getsockname, recv, send, shutd
 use crate::address::{ClientAddr, Named, PeerAddr};
 use crate::balance::{Load, Order};
 use crate::client_hello::{Hello, HelloReader};
-use crate::decision::{Decision, Selector, decide};
+use crate::decision::{Decision, Selector, decide, is_terminated};
 use crate::doorway::{Doorway, Way};
 use crate::hub::Hub;
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
-use crate::listen::DoorKind;
+use crate::listen::{DoorKind, Terminate, Terminated};
 use crate::outer_header;
 use crate::proxy_header::{self, Parsed};
 use crate::readiness::Readiness;
@@ -129,6 +129,8 @@ enum Step {
     /// Into the next stage.
     Goes,
     Waits,
+    /// It is somebody else's now.
+    Ends,
 }
 
 impl Connection {
@@ -180,6 +182,7 @@ impl Connection {
             match step {
                 Ok(Step::Goes) => {}
                 Ok(Step::Waits) => return Next::Wait,
+                Ok(Step::Ends) => return Next::End,
                 Err(refusal) => return self.refuse(&refusal, doorway, tools),
             }
         }
@@ -253,7 +256,13 @@ impl Connection {
     ) -> Result<Step, Refusal> {
         self.named.claim(opened.client);
         let source = self.named.source(self.peer);
-        let Decision { route, proof } = decide(&snapshot.load(), &opened.selector, doorway.agents.as_ref(), source)?;
+        let snapshot = snapshot.load();
+        if let (Some(terminate), Selector::ServerName(name)) = (&doorway.terminate, &opened.selector)
+            && is_terminated(&snapshot, name)
+        {
+            return self.hand_over(terminate, first, tools);
+        }
+        let Decision { route, proof } = decide(&snapshot, &opened.selector, doorway.agents.as_ref(), source)?;
         let nonce = match proof {
             Some(proof) => {
                 let now = SystemTime::now();
@@ -271,6 +280,16 @@ impl Connection {
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
+    }
+
+    /// Gives the client to who terminates its TLS, with what it has sent.
+    fn hand_over(&self, terminate: &Terminate, received: &[u8], tools: &Tools) -> Result<Step, Refusal> {
+        // The kernel tells of a descriptor as long as a copy of it is open; most have not been told to it yet.
+        tools.forget(&self.client);
+        let stream = self.client.try_clone().map_err(|_| Refusal::HungUp)?.into();
+        let client = self.named.vouched().unwrap_or(self.peer.0);
+        terminate.take(Terminated { stream, received: received.to_vec(), client });
+        Ok(Step::Ends)
     }
 
     /// On a node there is nothing to ask: the header that names the cluster goes first, whatever the client says.
@@ -496,6 +515,7 @@ impl Connection {
                 match self.try_next_address(*connecting, Errno::TIMEDOUT, doorway, tools) {
                     Ok(Step::Goes) => self.advance(doorway, tools),
                     Ok(Step::Waits) => Next::Wait,
+                    Ok(Step::Ends) => Next::End,
                     Err(refusal) => self.refuse(&refusal, doorway, tools),
                 }
             }

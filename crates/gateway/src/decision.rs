@@ -65,6 +65,12 @@ pub(crate) fn find_route<'s>(
     }
 }
 
+/// Whether a connection ends here, as far as TLS goes: the host has a certificate, and no control plane has the name.
+pub(crate) fn is_terminated(snapshot: &Snapshot, name: &DnsName) -> bool {
+    let is_ours = || snapshot.route_by_server_name(name).is_some() || snapshot.is_agents_door(name);
+    snapshot.http().host(name).is_some_and(|host| host.certificate.is_some()) && !is_ours()
+}
+
 pub(crate) fn check_source(route: &Route, source: IpAddr) -> Result<(), Refusal> {
     if route.admits(source) {
         return Ok(());

@@ -11,7 +11,7 @@ use crate::address::PeerAddr;
 use crate::balance::Upstreams;
 use crate::hub::Hub;
 use crate::limits::Admissions;
-use crate::listen::{DoorKind, Settings};
+use crate::listen::{DoorKind, Settings, Terminate};
 use crate::metrics::DoorMetrics;
 use crate::proof::Replays;
 
@@ -25,6 +25,8 @@ pub(crate) struct Doorway {
     trusted_proxies: Arc<[Cidr]>,
     /// The way to the agents' door, where this process has one.
     pub(crate) agents: Option<Arc<Route>>,
+    /// Who takes connections that are not passed through, where somebody does.
+    pub(crate) terminate: Option<Terminate>,
     /// What clusters and tenants may have; the same for all doors.
     pub(crate) admissions: Arc<Admissions>,
     /// What is known of control planes' addresses; the same for all doors.
@@ -50,13 +52,14 @@ pub(crate) struct Common {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) replays: Replays,
     pub(crate) agents: Option<Arc<Route>>,
+    pub(crate) terminate: Option<Terminate>,
 }
 
 impl Doorway {
     pub(crate) fn new(kind: DoorKind, way: Way, metrics: DoorMetrics, settings: &Settings, common: &Common) -> Self {
         let Settings { max_connections, rounds, .. } = *settings;
         let trusted_proxies = Arc::clone(&settings.trusted_proxies);
-        let Common { admissions, upstreams, replays, agents } = common.clone();
+        let Common { admissions, upstreams, replays, agents, terminate } = common.clone();
         let open = AtomicUsize::new(0);
         Self {
             kind,
@@ -66,6 +69,7 @@ impl Doorway {
             rounds,
             trusted_proxies,
             agents,
+            terminate,
             admissions,
             upstreams,
             replays,

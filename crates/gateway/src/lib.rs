@@ -33,6 +33,6 @@ mod worker;
 pub use address::{ClientAddr, PeerAddr};
 pub use hub::Hub;
 pub use insight::Insight;
-pub use listen::{BindError, Door, DoorKind, Serving, Settings, Timeouts, serve, serve_node};
+pub use listen::{BindError, Door, DoorKind, Serving, Settings, Terminate, Terminated, Timeouts, serve, serve_node};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

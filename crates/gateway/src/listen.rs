@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -97,6 +97,36 @@ impl Default for Timeouts {
     }
 }
 
+/// A connection that came through the door by server name and is not passed through.
+#[derive(Debug)]
+pub struct Terminated {
+    pub stream: TcpStream,
+    /// What the client has sent so far: a TLS hello, or more.
+    pub received: Vec<u8>,
+    /// Who it is: the peer, or whom a trusted proxy names.
+    pub client: SocketAddr,
+}
+
+/// Takes such a connection, at once; one that it drops is closed.
+#[derive(Clone)]
+pub struct Terminate(Arc<dyn Fn(Terminated) + Send + Sync>);
+
+impl Terminate {
+    pub fn new(take: impl Fn(Terminated) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    pub(crate) fn take(&self, connection: Terminated) {
+        (self.0)(connection);
+    }
+}
+
+impl fmt::Debug for Terminate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Terminate")
+    }
+}
+
 /// How the doors are served.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -107,6 +137,8 @@ pub struct Settings {
     pub cut_disallowed: bool,
     /// Load balancers that must send a PROXY header of their own first, version 1 or 2, and are believed.
     pub trusted_proxies: Arc<[Cidr]>,
+    /// Who takes TLS connections to hosts that have a certificate here, where this process terminates them too.
+    pub terminate: Option<Terminate>,
     /// Where the agents' door is, which the names `agents.<domain>` of accepted zones lead to.
     pub agents: Option<SocketAddr>,
     /// How many may take their time to say where they want to go; trusted proxies are exempt.
@@ -127,6 +159,7 @@ impl Default for Settings {
             max_connections: MAX_CONNECTIONS,
             cut_disallowed: true,
             trusted_proxies: Arc::default(),
+            terminate: None,
             agents: None,
             openings: OpeningLimits::default(),
             checks: CheckSettings::default(),
@@ -218,7 +251,7 @@ pub fn serve_node(door: Door, hub: &Arc<Hub>, metrics: &Metrics, settings: &Sett
 fn common(settings: &Settings) -> Common {
     let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
     let agents = settings.agents.map(|address| Arc::new(open_route(AGENTS, vec![address])));
-    Common { admissions, upstreams, replays: Replays::default(), agents }
+    Common { admissions, upstreams, replays: Replays::default(), agents, terminate: settings.terminate.clone() }
 }
 
 fn start(
@@ -249,7 +282,7 @@ fn start(
             }
         })
         .collect();
-    let Common { admissions, upstreams, replays, agents } = common.clone();
+    let Common { admissions, upstreams, replays, agents, .. } = common.clone();
     let snapshot = match way {
         Way::Asked(snapshot) => Arc::clone(snapshot),
         // A node knows no fleet.

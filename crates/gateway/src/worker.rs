@@ -126,6 +126,11 @@ impl Tools {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, socket, Target::Connection(token, side).encode(), interest)
     }
+
+    /// Is told of no more, if it was.
+    pub(crate) fn forget(&self, socket: &OwnedFd) {
+        let _ = epoll::delete(&self.epoll, socket);
+    }
 }
 
 impl Worker {

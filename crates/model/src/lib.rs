@@ -14,6 +14,7 @@ pub mod ingress;
 pub mod listing;
 pub mod name;
 pub mod network;
+pub mod overflow;
 pub mod plan;
 pub mod policy;
 pub mod pool;
@@ -26,6 +27,7 @@ pub mod reverse;
 pub mod routes;
 pub mod serial;
 pub mod snapshot;
+pub mod steering;
 pub mod zone_file;
 
 pub use digest::Digest;

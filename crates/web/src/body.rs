@@ -56,6 +56,8 @@ pub(crate) struct Progress {
     changed: tokio::sync::Notify,
 }
 
+// Four answers to four questions.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Default)]
 struct Said {
     has_ended: bool,
@@ -217,7 +219,7 @@ impl Streamed {
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
@@ -335,6 +337,8 @@ impl Body for ResponseBody {
 
 impl Carried {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        // Whoever asks for more has taken what was there.
+        self.exchange.hand(false);
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
                 let idle = self.idle;
@@ -355,10 +359,11 @@ impl Carried {
             };
             if let Some(data) = frame.data_ref() {
                 self.exchange.sent(data.len());
+                self.exchange.hand(true);
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
@@ -379,9 +384,9 @@ impl Drop for Carried {
     }
 }
 
-fn fit_to_trail(trailers: HeaderMap) -> HeaderMap {
+fn fit_to_trail(trailers: &HeaderMap) -> HeaderMap {
     let mut fit = HeaderMap::with_capacity(trailers.len());
-    for (name, value) in &trailers {
+    for (name, value) in trailers {
         if may_trail(name.as_str()) {
             fit.append(name.clone(), value.clone());
         }

@@ -171,14 +171,12 @@ impl EntryOutlook {
         }
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(uid, _)| entry.members.iter().any(|member| member.uid == *uid));
-        match members.iter().find(|(uid, _)| *uid == member.uid) {
-            Some((_, known)) => Arc::clone(known),
-            None => {
-                let new = Arc::new(Outlook::new(now));
-                members.push((Arc::clone(&member.uid), Arc::clone(&new)));
-                new
-            }
+        if let Some((_, known)) = members.iter().find(|(uid, _)| *uid == member.uid) {
+            return Arc::clone(known);
         }
+        let new = Arc::new(Outlook::new(now));
+        members.push((Arc::clone(&member.uid), Arc::clone(&new)));
+        new
     }
 
     /// Every request earns a part of a retry.

@@ -18,6 +18,8 @@ const ACCESS: &str = "access";
 /// Counted and logged when it is dropped, which is when the last octet of the response was sent, or could not be.
 pub(crate) struct Exchange {
     link: Arc<Link>,
+    /// Among those of its connection.
+    number: u64,
     start: Instant,
     status: StatusCode,
     route: Option<Arc<EntryOutlook>>,
@@ -51,6 +53,7 @@ impl Exchange {
         link.active.fetch_add(1, Ordering::Relaxed);
         Self {
             link: Arc::clone(link),
+            number: link.requests.fetch_add(1, Ordering::Relaxed),
             start,
             status: StatusCode::OK,
             route: None,
@@ -109,6 +112,11 @@ impl Exchange {
         self.sent += octets as u64;
     }
 
+    /// Whether a piece of the response waits for the client.
+    pub(crate) fn hand(&self, is_waiting: bool) {
+        self.link.hand(self.number, is_waiting);
+    }
+
     pub(crate) fn broke(&mut self) {
         self.is_broken = true;
     }
@@ -117,6 +125,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.link.active.fetch_sub(1, Ordering::Relaxed);
+        self.link.hand(self.number, false);
         self.link.ended();
         let took = self.start.elapsed();
         if let Some(route) = &self.route {

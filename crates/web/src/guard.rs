@@ -6,6 +6,8 @@
 //! whatever follows until a member granted it: those octets are no requests and must not become any.
 
 pub(crate) mod chunks;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future as _;
 use std::io;
@@ -227,6 +229,14 @@ impl<S> Guard<S> {
         self.state = if left == 0 { State::Head } else { State::Sized(left) };
     }
 
+    /// Nothing has come. A connection at rest holds no buffer.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
+        if self.received.is_empty() {
+            self.received = BytesMut::new();
+        }
+        self.is_late(cx)
+    }
+
     /// Whether the client took too long for what comes next.
     fn is_late(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
         let (is_first, is_busy) = {
@@ -276,13 +286,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 State::Refused => return Poll::Pending,
                 State::Held => {
                     let mut said = guard.line.lock();
-                    match said.granted {
-                        Some(granted) => guard.state = if granted { State::Through } else { State::Head },
-                        None => {
-                            said.waiting = Some(cx.waker().clone());
-                            return Poll::Pending;
-                        }
-                    }
+                    let Some(granted) = said.granted else {
+                        said.waiting = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    };
+                    guard.state = if granted { State::Through } else { State::Head };
                 }
                 State::Through => return Pin::new(&mut guard.io).poll_read(cx, buf),
                 State::Sized(left) => {
@@ -298,7 +306,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 State::Head | State::Chunked(_) => {
                     let received = match poll_receive(&mut guard.io, cx, &mut guard.received) {
                         Poll::Ready(received) => received?,
-                        Poll::Pending => match guard.is_late(cx) {
+                        Poll::Pending => match guard.wait(cx) {
                             None => return Poll::Pending,
                             Some(Wait::Idle) => 0,
                             Some(Wait::Opening) if guard.received.is_empty() => 0,

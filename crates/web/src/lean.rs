@@ -111,7 +111,7 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let told = Told::new(link.peer.ip(), link.door == DoorKind::Https);
+    let told = Told::new(link.client.ip(), link.door == DoorKind::Https);
     let mut client =
         Client { stream, received: received.into(), out: Vec::new(), back: Vec::new(), clock: Clock::new(until) };
     let mut drain = pin!(worker.drain.cancelled());
@@ -478,8 +478,7 @@ fn prepare(worker: &Worker, link: &Link, told: &Told, received: &[u8], out: &mut
         Read::Unusual => return Prepared::Unusual,
         Read::Usual(usual) => usual,
     };
-    let is_trusted = || worker.settings.trusted_proxies.iter().any(|range| range.contains(link.peer.ip()));
-    if usual.vouches() && is_trusted() {
+    if usual.vouches() && link.is_trusted {
         return Prepared::Unusual;
     }
     let start = std::time::Instant::now();
@@ -515,7 +514,7 @@ impl Asked {
     fn exchange(&self, link: &Arc<Link>, member: &Member, in_flight: InFlight) -> Exchange {
         let mut exchange = Exchange::begun_at(link, self.start);
         if let Some((method, path)) = &self.logged {
-            exchange.log(link.peer.ip(), method, &self.found.text, path);
+            exchange.log(link.client.ip(), method, &self.found.text, path);
         }
         exchange.route(&self.found.outlook);
         exchange.received(self.body);

@@ -27,4 +27,4 @@ mod upstream;
 pub use listen::{DoorKind, Doors, Running, StartError, bind, start};
 pub use metrics::Metrics;
 pub use refusal::Refusal;
-pub use settings::{Limits, Settings, Timeouts};
+pub use settings::{Limits, Outer, OuterHeader, Settings, Timeouts};

@@ -81,14 +81,13 @@ async fn decide(
     }
     let client_end = asks_tunnel.then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
-    let unread = Unread(Some(incoming));
+    let unread = Unread { incoming: Some(incoming), is_http2: parts.version == Version::HTTP_2 };
     let framing = check(&parts)?;
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
     let path = parts.uri.path();
-    let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(link.peer.ip()));
     if Exchange::is_logged() {
-        exchange.log(link.peer.ip(), &parts.method, &asked.text, path);
+        exchange.log(link.client.ip(), &parts.method, &asked.text, path);
     }
     let (entry, outlook) = {
         let table = worker.table.load();
@@ -103,7 +102,7 @@ async fn decide(
     };
     exchange.route(&outlook);
 
-    let vouched = if is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
+    let vouched = if link.is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
     let said = vouched.said();
     let is_https = link.door == DoorKind::Https || said.proto.is_some_and(|said| headers::first_proto(said) == "https");
     if entry.options.redirect_to_https && !is_https {
@@ -135,10 +134,10 @@ async fn decide(
     let hold = is_asked_first.then_some(timeouts.go_ahead);
     let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
     exchange.body(&progress);
-    let asker = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
+    let who = Asker { client: link.client.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
         asked: &asked,
-        headers: outbound_headers(&parts.headers, asker, said, hops),
+        headers: outbound_headers(&parts.headers, who, said, hops),
         parts: &parts,
         asks_tunnel,
         is_asked_first: is_asked_first && !body.is_empty(),
@@ -149,19 +148,24 @@ async fn decide(
 }
 
 /// A body that nobody wants. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not look at the answer;
-/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`.
-struct Unread(Option<Incoming>);
+/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`: there, reading would ask for what the client
+/// holds back.
+struct Unread {
+    incoming: Option<Incoming>,
+    is_http2: bool,
+}
 
 impl Unread {
     fn take(mut self) -> Result<Incoming, Refusal> {
         // Taken once, as it is gone then.
-        self.0.take().ok_or(Refusal::BodyCut)
+        self.incoming.take().ok_or(Refusal::BodyCut)
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let Some(mut incoming) = self.0.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        let unread = self.incoming.take().filter(|incoming| self.is_http2 && !incoming.is_end_stream());
+        let Some(mut incoming) = unread else { return };
         tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
             let mut left = UNREAD_OCTETS;
             while let Some(Ok(frame)) = incoming.frame().await {
@@ -427,7 +431,7 @@ fn refuse(
     worker.metrics_of(link.door).refused(refusal);
     let (code, detail) = (refusal.code(), refusal.detail());
     let (cluster, why) = detail.map_or((None, ""), |(cluster, why)| (Some(tracing::field::display(cluster)), why));
-    tracing::debug!(code, blame = refusal.blame().as_str(), peer = %link.peer, cluster, why, "refused: {refusal}");
+    tracing::debug!(code, blame = refusal.blame().as_str(), client = %link.client, cluster, why, "refused: {refusal}");
     exchange.refused(refusal.status(), code);
     let mut response = own(refusal.status(), &refusal.to_string(), is_head, exchange);
     let headers = response.headers_mut();

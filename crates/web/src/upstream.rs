@@ -14,7 +14,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use model::ObjectName;
 use model::routes::{Entry, Member};
 use rustls::pki_types::ServerName;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use crate::body::{Progress, RequestBody};
 use crate::choice::addresses;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
-use crate::listen::KEEPALIVE;
+use crate::listen::prepare;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings};
@@ -60,6 +59,7 @@ pub(crate) struct Upstream {
     pool: Arc<Pool>,
     trust: Arc<Trust>,
     connect: Duration,
+    untaken: Duration,
     limits: Limits,
     metrics: Metrics,
 }
@@ -91,6 +91,7 @@ impl Upstream {
             pool: Arc::new(Pool::new(settings)),
             trust: Arc::clone(trust),
             connect: settings.timeouts.connect,
+            untaken: settings.timeouts.untaken,
             limits: settings.limits,
             metrics: metrics.clone(),
         }
@@ -132,7 +133,7 @@ impl Upstream {
             |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.address) };
         let connecting = async {
             let stream = TcpStream::connect(key.address).await.map_err(|error| unreachable(error.to_string()))?;
-            prepare(&stream);
+            prepare(&stream, self.untaken);
             let Some(config) = self.trust.config(&entry.policy, offer(need)) else {
                 return self.speak(stream, need == Need::Http2, key, place).await.map_err(unreachable);
             };
@@ -163,7 +164,7 @@ impl Upstream {
         let connected = timeout(self.connect, TcpStream::connect(address)).await;
         let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
         let stream = connected.map_err(|error| unreachable(error.to_string()))?;
-        prepare(&stream);
+        prepare(&stream, self.untaken);
         Ok(Plain { stream, key: (address, key.tenant), _held: held })
     }
 
@@ -263,12 +264,6 @@ pub(crate) struct Plain {
     /// Where to, and whose: never another tenant's.
     pub(crate) key: (SocketAddr, ObjectName),
     _held: (Place, Counted),
-}
-
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    // A member that is gone without a word is noticed.
-    let _ = SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE);
 }
 
 struct Counted(Metrics);

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use crate::server::{BASE, Fleet, PATIENCE, cluster, connect, echo_backend, fleetgate, nowhere, read_line};
+use crate::server::{BASE, Fleet, PATIENCE, cluster, echo_backend, fleetgate, nowhere, read_line};
 
 #[test]
 fn objects_come_with_their_status() {
@@ -83,7 +83,7 @@ fn sigterm_drains_connections_and_then_ends_the_rest() {
 }
 
 #[test]
-fn doors_whose_part_has_not_come_are_accepted_and_listen_on_nothing() {
+fn http_doors_know_no_host_that_no_ingress_has() {
     let fleet = Fleet::new(&[("base.yaml", BASE)]);
     let mut command = fleetgate();
     command.arg("serve").arg("--fleet").arg(fleet.folder()).args(["--log-format", "json"]);
@@ -91,10 +91,11 @@ fn doors_whose_part_has_not_come_are_accepted_and_listen_on_nothing() {
         command.args([door, "127.0.0.1:0"]);
     }
     let server = crate::server::Server::start(&command);
-    let log = server.process.log();
-    for flag in ["--http", "--https"] {
-        assert!(log.contains(&format!("{flag} is not supported yet")), "{flag}: {log}");
-    }
-    let _ = connect(server.admin);
+    let (status, _) = crate::server::Server::http_at(server.http.unwrap(), "/", "shop.example");
+    assert_eq!(status, 404);
+    // Without a certificate there is no handshake.
+    let url = format!("https://{}/", server.https.unwrap());
+    let output = std::process::Command::new("curl").args(["-sk", "--max-time", "10", &url]).output().unwrap();
+    assert_eq!(output.status.code(), Some(35), "{output:?}");
     server.terminate();
 }

@@ -116,6 +116,8 @@ pub(crate) struct Server {
     pub(crate) apiserver: SocketAddr,
     pub(crate) sni: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) https: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
 }
@@ -133,6 +135,8 @@ impl Server {
             sni: address("sni"),
             admin: address("admin"),
             metrics: ready["metrics"].as_str().map(|address| address.parse().unwrap()),
+            http: ready["http"].as_str().map(|address| address.parse().unwrap()),
+            https: ready["https"].as_str().map(|address| address.parse().unwrap()),
             agents: ready["agents"].as_str().map(|address| address.parse().unwrap()),
             process,
         }

@@ -55,9 +55,11 @@ impl Chunks {
     }
 
     fn step(self, octet: u8) -> Result<Self, Malformed> {
+        if matches!(self, Self::Size { length: MAX_LINE.., .. } | Self::Trailer(MAX_TRAILERS..)) {
+            return Err(Malformed::Chunk);
+        }
         let next = match (self, octet) {
             (Self::Size { size, digits: 1.., .. }, b'\r') => Self::SizeLf(size),
-            (Self::Size { length: MAX_LINE.., .. }, _) => return Err(Malformed::Chunk),
             // Extensions end with the line and are dropped. Quotes could hide an end of line from another reader.
             (Self::Size { size, digits: digits @ 1.., length }, b';') => {
                 Self::Size { size, digits: digits.max(MAX_LINE), length: length + 1 }
@@ -74,10 +76,10 @@ impl Chunks {
             (Self::DataCr, b'\r') => Self::DataLf,
             (Self::DataLf, b'\n') => Self::START,
             (Self::Trailers(_), b'\r') => Self::EndLf,
-            (Self::Trailers(length), b'!'..=b'~') => Self::Trailer(length + 1),
-            (Self::Trailer(MAX_TRAILERS..), _) => return Err(Malformed::Chunk),
             (Self::Trailer(length), b'\r') => Self::TrailerLf(length + 1),
-            (Self::Trailer(length), b'\t' | b' '..=b'~' | 0x80..) => Self::Trailer(length + 1),
+            (Self::Trailers(length), b'!'..=b'~') | (Self::Trailer(length), b'\t' | b' '..=b'~' | 0x80..) => {
+                Self::Trailer(length + 1)
+            }
             (Self::TrailerLf(length), b'\n') => Self::Trailers(length + 1),
             (Self::EndLf, b'\n') => Self::End,
             _ => return Err(Malformed::Chunk),

@@ -92,17 +92,16 @@ fn hpack(fields: &[(&str, &str)]) -> Vec<u8> {
         block.push(0);
         for text in [name, value] {
             // Lengths with a prefix of seven bits.
-            match u8::try_from(text.len()) {
-                Ok(length @ ..127) => block.push(length),
-                _ => {
-                    block.push(127);
-                    let mut left = text.len() - 127;
-                    while left >= 128 {
-                        block.push(u8::try_from(left % 128).unwrap() | 128);
-                        left /= 128;
-                    }
-                    block.push(u8::try_from(left).unwrap());
+            if let Ok(length @ ..127) = u8::try_from(text.len()) {
+                block.push(length);
+            } else {
+                block.push(127);
+                let mut left = text.len() - 127;
+                while left >= 128 {
+                    block.push(u8::try_from(left % 128).unwrap() | 128);
+                    left /= 128;
                 }
+                block.push(u8::try_from(left).unwrap());
             }
             block.extend(text.as_bytes());
         }

@@ -28,17 +28,17 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn start(table: HttpTable) -> Self {
-        Self::with(table, Settings { threads: 2, ..Settings::default() })
+        Self::with(table, &Settings { threads: 2, ..Settings::default() })
     }
 
-    pub(crate) fn with(table: HttpTable, settings: Settings) -> Self {
+    pub(crate) fn with(table: HttpTable, settings: &Settings) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
         let (http, https) = (web::bind(any).unwrap(), web::bind(any).unwrap());
         let addresses = (http.local_addr().unwrap(), https.local_addr().unwrap());
         let table = Arc::new(ArcSwap::from_pointee(table));
         let mut registry = Registry::default();
         let doors = Doors { http: vec![http], https: vec![https] };
-        let running = web::start(settings, doors, &table, &mut registry).unwrap();
+        let running = web::start(settings.clone(), doors, &table, &web::Metrics::register(&mut registry)).unwrap();
         Self { running: Some(running), http: addresses.0, https: addresses.1, table, registry }
     }
 
@@ -149,6 +149,14 @@ impl Authority {
         let (chain, key) = (vec![certificate.der().to_vec()], key.serialize_der());
         let digest = Digest::of_text(&[chain[0].as_slice(), &key].concat());
         Arc::new(Certificate { chain, key, digest })
+    }
+
+    /// A key and its certificate in one file, as HAProxy reads them.
+    pub(crate) fn issue_pem(&self, name: &str) -> String {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        certificate.pem() + &key.serialize_pem()
     }
 
     pub(crate) fn pem(&self) -> String {

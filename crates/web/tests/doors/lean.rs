@@ -35,7 +35,7 @@ struct Outcome {
 
 impl Both {
     fn start(table: &HttpTable) -> Self {
-        let front = |is_lean| Front::with(table.clone(), Settings { threads: 1, is_lean, ..Settings::default() });
+        let front = |is_lean| Front::with(table.clone(), &Settings { threads: 1, is_lean, ..Settings::default() });
         Self { lean: front(true), hyper: front(false) }
     }
 

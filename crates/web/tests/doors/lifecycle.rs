@@ -51,7 +51,7 @@ fn requests_under_way_are_finished_and_connections_told_to_end() {
 
 #[test]
 fn what_takes_longer_than_the_deadline_is_cut() {
-    let (mut front, seen) = slow(Duration::from_secs(60));
+    let (mut front, seen) = slow(Duration::from_mins(1));
     let mut client = front.connect();
     client.say(REQUEST);
     wait_for("the request", || seen.load(Ordering::Relaxed) == 1);
@@ -71,7 +71,13 @@ fn a_successor_takes_connections_from_the_same_socket() {
     let start = |listener| {
         let doors = web::Doors { http: vec![listener], https: Vec::new() };
         let settings = web::Settings { threads: 1, ..web::Settings::default() };
-        web::start(settings, doors, &table, &mut prometheus_client::registry::Registry::default()).unwrap()
+        web::start(
+            settings,
+            doors,
+            &table,
+            &web::Metrics::register(&mut prometheus_client::registry::Registry::default()),
+        )
+        .unwrap()
     };
     let mut running = start(listener.try_clone().unwrap());
     for _ in 0..5 {
@@ -88,4 +94,27 @@ fn a_successor_takes_connections_from_the_same_socket() {
         }
         draining.join().unwrap();
     }
+}
+
+/// A connection that changed its protocol is one still: it counts, and has its time at the end.
+#[test]
+fn tunnels_are_connections_until_they_end() {
+    let mut front = Front::start(Site::new("shop.test", &[crate::streams::echo()]).table());
+    let mut client = front.connect();
+    client.say("GET / HTTP/1.1\r\nhost: shop.test\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+    assert_eq!(client.hear().unwrap().status, 101);
+    client.say("one");
+    assert_eq!(client.exactly(3), b"one");
+    assert_eq!(front.metric(r#"fleetgate_web_open_connections{door="http"}"#), 1);
+    let running = front.running.take().unwrap();
+    let draining = std::thread::spawn(move || running.drain(Duration::from_secs(20)));
+    wait_for("the door to close", || std::net::TcpStream::connect(front.http).is_err());
+    client.say("two");
+    assert_eq!(client.exactly(3), b"two");
+    assert!(!draining.is_finished());
+    drop(client);
+    let begin = Instant::now();
+    draining.join().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!(front.metric(r#"fleetgate_web_open_connections{door="http"}"#), 0);
 }

@@ -44,7 +44,7 @@ fn only_safe_failures_are_tried_again() {
     ] {
         let good = Recorder::start();
         // Each twice, so that both come first once.
-        let front = Front::with(Site::new("shop.test", &[bad, good.address]).table(), one_thread());
+        let front = Front::with(Site::new("shop.test", &[bad, good.address]).table(), &one_thread());
         let mut statuses = Vec::new();
         for _ in 0..2 {
             let mut client = front.connect();
@@ -62,7 +62,7 @@ fn only_safe_failures_are_tried_again() {
 fn at_most_two_others_are_asked() {
     let good = Recorder::start();
     let site = Site::new("shop.test", &[closed(), closed(), closed(), closed(), closed()]);
-    let front = Front::with(site.table(), one_thread());
+    let front = Front::with(site.table(), &one_thread());
     let mut client = front.connect();
     client.say(GET);
     let answer = client.hear().unwrap();
@@ -79,7 +79,7 @@ fn at_most_two_others_are_asked() {
 #[test]
 fn members_take_turns_and_bad_ones_are_put_aside() {
     let (first, second) = (Recorder::start(), Recorder::start());
-    let front = Front::with(Site::new("shop.test", &[first.address, closed(), second.address]).table(), one_thread());
+    let front = Front::with(Site::new("shop.test", &[first.address, closed(), second.address]).table(), &one_thread());
     let mut client = front.connect();
     for _ in 0..60 {
         client.say(GET);
@@ -99,7 +99,7 @@ fn a_member_that_dies_under_load_costs_no_answer() {
     let dies = Recorder::start();
     let front = std::sync::Arc::new(Front::with(
         Site::new("shop.test", &[stays.address, dies.address]).table(),
-        Settings { threads: 2, ..Settings::default() },
+        &Settings { threads: 2, ..Settings::default() },
     ));
     let clients: Vec<_> = (0..8)
         .map(|_| {
@@ -127,7 +127,7 @@ fn connections_to_members_are_used_again_and_closed_when_they_rest() {
     let recorder = Recorder::start();
     let mut settings = one_thread();
     settings.timeouts.pooled = Duration::from_millis(500);
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), settings);
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &settings);
     let mut client = front.connect();
     for _ in 0..20 {
         client.say(POST);
@@ -157,7 +157,7 @@ fn a_connection_that_ended_while_it_rested_is_no_failure() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         }
     });
-    let front = Front::with(Site::new("shop.test", &[closing]).table(), one_thread());
+    let front = Front::with(Site::new("shop.test", &[closing]).table(), &one_thread());
     let mut client = front.connect();
     for _ in 0..50 {
         client.say(GET);
@@ -169,7 +169,7 @@ fn a_connection_that_ended_while_it_rested_is_no_failure() {
 fn connections_to_members_have_a_bound() {
     let silent = scripted(&[b"", b""]);
     let limits = Limits { upstream_per_address: 3, ..Limits::default() };
-    let front = Front::with(Site::new("shop.test", &[silent]).table(), Settings { limits, ..one_thread() });
+    let front = Front::with(Site::new("shop.test", &[silent]).table(), &Settings { limits, ..one_thread() });
     let mut waiting: Vec<_> = (0..3).map(|_| front.connect()).collect();
     for client in &mut waiting {
         client.say(GET);
@@ -191,7 +191,7 @@ fn a_response_that_was_not_read_is_not_somebody_else_s() {
         b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf of somebody's",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong",
     ]);
-    let front = Front::with(Site::new("shop.test", &[member]).table(), one_thread());
+    let front = Front::with(Site::new("shop.test", &[member]).table(), &one_thread());
     let mut client = front.connect();
     client.say(GET);
     client.until("half of somebody's");

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use http_body_util::BodyExt as _;
 use model::ingress::{PathMatch, RouteOptions};
 use model::routes::{Host, HttpRoute, HttpTable};
-use web::Settings;
+use web::{Outer, Settings};
 
 use crate::backend::{Recorder, scripted, serve, text};
 use crate::fixture::{Authority, Front, Site, curl, table};
@@ -104,7 +105,7 @@ fn trusted_proxies_speak_for_their_clients() {
     let mut site = Site::new("shop.test", &[recorder.address]);
     site.options = RouteOptions { redirect_to_https: true, ..RouteOptions::default() };
     let trusted_proxies = Arc::new(["127.0.0.0/8".parse().unwrap()]);
-    let front = Front::with(site.table(), Settings { threads: 1, trusted_proxies, ..Settings::default() });
+    let front = Front::with(site.table(), &Settings { threads: 1, trusted_proxies, ..Settings::default() });
     let url = format!("http://{}/", front.http);
     let mut arguments =
         vec!["-H", "host: shop.test", "-H", "x-forwarded-for: 203.0.113.1", "-H", "x-forwarded-proto: https", &url];
@@ -117,6 +118,48 @@ fn trusted_proxies_speak_for_their_clients() {
     assert_eq!(curl(&arguments).1, "308");
 }
 
+/// As the binary puts the two together.
+pub(crate) fn outer(received: &[u8]) -> Outer {
+    match gateway::outer_header::parse(received) {
+        Ok(gateway::outer_header::Parsed::Incomplete) => Outer::Incomplete,
+        Ok(gateway::outer_header::Parsed::Complete { client, length }) => {
+            Outer::Complete { client: client.map(|client| client.0), length }
+        }
+        Err(_) => Outer::Malformed,
+    }
+}
+
+/// Load balancers name their clients by the PROXY protocol, on both doors; what such a client says of itself counts for nothing.
+#[test]
+fn load_balancers_name_their_clients_first() {
+    let authority = Authority::new();
+    let recorder = Recorder::start();
+    let mut site = Site::new("shop.test", &[recorder.address]);
+    site.certificate = Some(authority.issue("shop.test"));
+    let trusted_proxies = Arc::new(["127.0.0.0/8".parse().unwrap()]);
+    let settings = Settings { threads: 1, trusted_proxies, outer_header: Some(outer), ..Settings::default() };
+    let front = Front::with(site.table(), &settings);
+    let request = "GET / HTTP/1.1\r\nhost: shop.test\r\nx-forwarded-for: 192.0.2.99\r\n\r\n";
+    let mut client = front.connect();
+    client.say("PROXY TCP4 203.0.113.7 ");
+    client.say(format!("127.0.0.1 4000 80\r\n{request}{request}"));
+    assert_eq!(client.hear().unwrap().status, 200);
+    assert_eq!(recorder.last().all("x-forwarded-for"), ["203.0.113.7"]);
+    assert_eq!(client.hear().unwrap().status, 200);
+    let port = front.https.port();
+    for more in ["--http1.1", "--http2"] {
+        let (url, resolve) = (format!("https://shop.test:{port}/"), format!("shop.test:{port}:127.0.0.1"));
+        let (is_well, said) = curl(&["-k", more, "--haproxy-protocol", "--resolve", &resolve, &url]);
+        assert!(is_well && said == "/ ", "{said}");
+        assert_eq!(recorder.last().all("x-forwarded-for"), ["127.0.0.1"]);
+    }
+    // Without it nothing is said.
+    let mut client = front.connect();
+    client.say(request);
+    assert!(client.hear().is_none());
+    front.wait_for_metric(r#"fleetgate_web_refusals_total{door="http",code="BadOuterHeader"}"#, 1);
+}
+
 #[test]
 fn plain_requests_are_sent_to_https_where_that_is_asked_for() {
     let authority = Authority::new();
@@ -125,7 +168,7 @@ fn plain_requests_are_sent_to_https_where_that_is_asked_for() {
     site.options.redirect_to_https = true;
     site.certificate = Some(authority.issue("shop.test"));
     let settings = Settings { threads: 1, redirect_port: Some(8443), ..Settings::default() };
-    let front = Front::with(site.table(), settings);
+    let front = Front::with(site.table(), &settings);
     let mut client = front.connect();
     client.say("POST /cart?x=1 HTTP/1.1\r\nhost: shop.test:8080\r\ncontent-length: 0\r\n\r\n");
     let answer = client.hear().unwrap();
@@ -177,6 +220,11 @@ fn bodies_and_heads_have_limits() {
         let many: Vec<&str> = many.iter().flat_map(|field| ["-H", field]).collect();
         assert_eq!(status(&many), "431", "{protocol}");
     }
+    // Nobody is asked for what nobody wants.
+    let mut client = front.connect();
+    client.say("POST / HTTP/1.1\r\nhost: shop.test\r\ncontent-length: 1001\r\nexpect: 100-continue\r\n\r\n");
+    assert_eq!(client.hear().unwrap().status, 413, "and no 100 before it");
+    assert_eq!(client.rest(), b"");
     // Without a length nobody knows beforehand.
     let mut client = front.connect();
     let chunk = format!("3e8\r\n{fits}\r\n");
@@ -204,7 +252,6 @@ fn members_are_asked_whether_they_want_a_body() {
     let unwilling = scripted(&[b"HTTP/1.1 417 Expectation Failed\r\ncontent-length: 2\r\n\r\nno"]);
     let silent = serve(None, |request| async move {
         assert_eq!(request.headers()["expect"], "100-continue");
-        use http_body_util::BodyExt as _;
         let body = request.into_body().collect().await.unwrap().to_bytes();
         http::Response::new(text(body))
     });

@@ -22,7 +22,7 @@ fn hasty() -> Settings {
 #[test]
 fn heads_that_do_not_come_are_not_waited_for() {
     let recorder = Recorder::start();
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), hasty());
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &hasty());
     // Nothing at all, on both doors and in both protocols.
     let mut silent = front.connect();
     assert!(silent.hear().is_none());
@@ -53,7 +53,7 @@ fn heads_that_do_not_come_are_not_waited_for() {
 #[test]
 fn connections_that_rest_are_closed_in_the_end() {
     let recorder = Recorder::start();
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), hasty());
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &hasty());
     let mut client = front.connect();
     client.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
     assert_eq!(client.hear().unwrap().status, 200);
@@ -73,7 +73,7 @@ fn answers_may_take_longer_than_rests() {
         tokio::time::sleep(Duration::from_millis(1500)).await;
         http::Response::new(crate::backend::text("late"))
     });
-    let front = Front::with(Site::new("shop.test", &[member]).table(), hasty());
+    let front = Front::with(Site::new("shop.test", &[member]).table(), &hasty());
     let mut client = front.connect();
     client.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
     assert_eq!(client.hear().unwrap().body, "late");
@@ -86,7 +86,7 @@ fn answers_may_take_longer_than_rests() {
 fn bodies_have_to_keep_a_pace() {
     let recorder = Recorder::start();
     let limits = Limits { body_pace: 1000, ..Limits::default() };
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), Settings { limits, ..hasty() });
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &Settings { limits, ..hasty() });
     let head = "POST / HTTP/1.1\r\nhost: shop.test\r\ncontent-length: 10000\r\n\r\n";
     // One that stops.
     let mut client = front.connect();
@@ -119,7 +119,7 @@ fn silent_crowds_keep_nobody_out() {
     let recorder = Recorder::start();
     let limits = Limits { openings: 20, openings_per_source: 10, ..Limits::default() };
     let settings = Settings { threads: 1, limits, ..Settings::default() };
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), settings);
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &settings);
     let mut crowd: Vec<_> = (0..30).map(|_| front.connect()).collect();
     let mut honest = front.connect();
     honest.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
@@ -138,7 +138,7 @@ fn a_full_door_takes_no_more() {
     let recorder = Recorder::start();
     let limits = Limits { connections: 5, ..Limits::default() };
     let settings = Settings { threads: 2, limits, ..Settings::default() };
-    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), settings);
+    let front = Front::with(Site::new("shop.test", &[recorder.address]).table(), &settings);
     let request = "GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n";
     let mut inside: Vec<_> = (0..5).map(|_| front.connect()).collect();
     for client in &mut inside {
@@ -160,7 +160,7 @@ fn members_that_do_not_answer_are_given_up() {
     let silent = scripted(&[b"", b""]);
     let mut site = Site::new("shop.test", &[silent]);
     site.options.request_timeout = Duration::from_millis(300);
-    let front = Front::with(site.table(), Settings { threads: 1, ..Settings::default() });
+    let front = Front::with(site.table(), &Settings { threads: 1, ..Settings::default() });
     let mut client = front.connect();
     client.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
     let answer = client.hear().unwrap();
@@ -173,4 +173,25 @@ fn members_that_do_not_answer_are_given_up() {
     client.say("hello");
     assert_eq!(client.hear().unwrap().status, 504);
     assert!(begin.elapsed() >= Duration::from_millis(250), "{:?}", begin.elapsed());
+}
+
+/// Responses that nobody takes: HTTP/2 has windows of its own, which the kernel knows nothing of.
+#[test]
+fn responses_that_nobody_takes_are_not_kept() {
+    let large = crate::backend::serve(None, |_| async { http::Response::new(crate::backend::text(vec![0; 8 << 20])) });
+    let mut settings = hasty();
+    settings.timeouts.untaken = Duration::from_millis(500);
+    let front = Front::with(Site::new("shop.test", &[large]).table(), &settings);
+    let mut client = Raw::connect(&front);
+    client.headers(1, &GET, true);
+    assert_eq!(client.outcome(1), Outcome::Status(Some(200)));
+    // The window of 64 KiB is never widened.
+    assert!(matches!(client.outcome(3), Outcome::GoAway | Outcome::Closed));
+    front.wait_for_metric(r#"fleetgate_web_refusals_total{door="http",code="Untaken"}"#, 1);
+    front.wait_for_metric("fleetgate_web_upstream_connections", 0);
+    // In HTTP/1 it is the kernel that notices.
+    let mut client = front.connect();
+    client.say("GET / HTTP/1.1\r\nhost: shop.test\r\n\r\n");
+    client.until("\r\n\r\n");
+    front.wait_for_metric(r#"fleetgate_web_open_connections{door="http"}"#, 0);
 }

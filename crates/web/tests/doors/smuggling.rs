@@ -229,6 +229,28 @@ fn nothing_follows_an_upgrade_that_was_not_granted() {
     assert_eq!(seen[0].header("upgrade"), Some("websocket"));
 }
 
+/// A member that changed to HTTP/2 would read requests that nobody judged: the wish goes no further.
+#[test]
+fn nobody_gets_another_http_behind_our_back() {
+    let recorder = Recorder::start();
+    let front = Front::start(Site::new("shop.test", &[recorder.address]).table());
+    for protocol in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"] {
+        let mut client = front.connect();
+        client.say(format!(
+            "GET /first HTTP/1.1\r\nhost: shop.test\r\nconnection: upgrade, http2-settings\r\nupgrade: {protocol}\r\n\
+             http2-settings: AAMAAABkAAQAAP__\r\n\r\nGET /second HTTP/1.1\r\nhost: shop.test\r\n\r\n"
+        ));
+        assert_eq!(client.hear().unwrap().body, "/first ");
+        assert_eq!(client.hear().unwrap().body, "/second ");
+        for seen in recorder.requests() {
+            assert_eq!(
+                (seen.header("upgrade"), seen.header("http2-settings"), seen.header("connection")),
+                (None, None, None)
+            );
+        }
+    }
+}
+
 /// Answers that two readers could take for different things are no answers.
 #[test]
 fn ambiguous_answers_are_not_carried() {

@@ -15,10 +15,10 @@ use crate::backend::{runtime, serve, text};
 use crate::fixture::{Authority, Front, Site, curl};
 
 /// A WebSocket server, as far as we can see: it changes the protocol and says everything back.
-fn echo() -> std::net::SocketAddr {
+pub(crate) fn echo() -> std::net::SocketAddr {
     serve(None, |mut request| async move {
         assert_eq!(request.headers()["connection"], "upgrade");
-        assert_eq!(request.headers()["sec-websocket-key"], "x");
+        assert_eq!(request.headers()["sec-websocket-key"], "dGhlIHNhbXBsZSBub25jZQ==");
         let upgraded = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let mut stream = TokioIo::new(upgraded.await.unwrap());
@@ -26,7 +26,11 @@ fn echo() -> std::net::SocketAddr {
             tokio::io::copy(&mut reader, &mut writer).await.unwrap();
         });
         let response = Response::builder().status(101).header("connection", "upgrade");
-        response.header("upgrade", "websocket").header("sec-websocket-accept", "y").body(text("")).unwrap()
+        response
+            .header("upgrade", "websocket")
+            .header("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+            .body(text(""))
+            .unwrap()
     })
 }
 
@@ -35,9 +39,9 @@ fn other_protocols_are_carried_once_granted() {
     let front = Front::start(Site::new("shop.test", &[echo()]).table());
     let mut client = front.connect();
     // The first octets of the new protocol may come along.
-    client.say("GET /chat HTTP/1.1\r\nhost: shop.test\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\n\r\nhello");
+    client.say("GET /chat HTTP/1.1\r\nhost: shop.test\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nhello");
     let answer = client.hear().unwrap();
-    assert_eq!((answer.status, answer.header("sec-websocket-accept")), (101, Some("y")));
+    assert_eq!((answer.status, answer.header("sec-websocket-accept")), (101, Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")));
     assert_eq!((answer.header("upgrade"), answer.header("connection")), (Some("websocket"), Some("upgrade")));
     assert_eq!(client.exactly(5), b"hello");
     for round in 0..100 {
@@ -213,7 +217,7 @@ fn slow_readers_stop_the_sender() {
         async move {
             let stream = futures(move |_| {
                 let before = count.fetch_add(64 << 10, std::sync::atomic::Ordering::Relaxed);
-                std::task::Poll::Ready((before < 1 << 30).then(|| Ok(Frame::data(Bytes::from_static(&[0; 64 << 10])))))
+                std::task::Poll::Ready((before < 1 << 30).then(|| Ok(Frame::data(Bytes::from(vec![0; 64 << 10])))))
             });
             Response::new(StreamBody::new(stream).boxed())
         }
