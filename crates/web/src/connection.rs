@@ -272,6 +272,9 @@ where
         Some(Handed { stream, received, until, refusal: None })
     };
     let Some(Handed { stream, received, until, refusal }) = handed else { return };
+    if worker.settings.is_lean {
+        worker.metrics_of(link.door).handovers.inc();
+    }
     let said = Arc::new(Line::refusing(refusal));
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };

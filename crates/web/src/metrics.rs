@@ -28,6 +28,7 @@ pub struct Metrics {
     refusals: Family<RefusalLabels, Counter>,
     open: Family<DoorLabels, Gauge>,
     accept_errors: Family<DoorLabels, Counter>,
+    handovers: Family<DoorLabels, Counter>,
     pub(crate) upstream_open: Gauge,
     pub(crate) upstream_connects: Counter,
     pub(crate) members_out: Family<OutLabels, Gauge>,
@@ -71,6 +72,11 @@ impl Metrics {
             metrics.accept_errors.clone(),
         );
         registry.register(
+            "handovers",
+            "Connections of HTTP/1 with a request that is not of the usual kind, which takes longer",
+            metrics.handovers.clone(),
+        );
+        registry.register(
             "upstream_connections",
             "Connections to members that are open now",
             metrics.upstream_open.clone(),
@@ -106,6 +112,7 @@ impl Metrics {
             refusals: self.refusals.clone(),
             open: self.open.get_or_create_owned(&labels),
             accept_errors: self.accept_errors.get_or_create_owned(&labels),
+            handovers: self.handovers.get_or_create_owned(&labels),
         }
     }
 }
@@ -116,6 +123,7 @@ pub(crate) struct DoorMetrics {
     refusals: Family<RefusalLabels, Counter>,
     pub(crate) open: Gauge,
     pub(crate) accept_errors: Counter,
+    pub(crate) handovers: Counter,
 }
 
 impl DoorMetrics {
