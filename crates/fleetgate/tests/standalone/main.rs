@@ -13,6 +13,7 @@ mod diff;
 mod explain;
 mod hand_over;
 mod live_changes;
+mod load;
 mod metrics;
 mod refusals;
 mod server;
