@@ -1,9 +1,13 @@
 //! A tenant's own cluster, as an agent in it sees it: the `DNSEndpoint`s whose records are to be published, and the
-//! Verdicts beside them that say what became of each. Where the kind Verdict is not installed, Events say it.
+//! Verdicts beside them that say what became of each. Where the kind Verdict is not installed, Events say it. And where the
+//! pods of its Services are, for who reports their load.
 
 mod follow;
 mod read;
+mod slices;
 mod tell;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
@@ -21,6 +25,7 @@ use crate::apply::MANAGED_BY;
 use crate::resource::Resource;
 use crate::watch::chain;
 pub use follow::Followed;
+pub use slices::Slice;
 pub use tell::Notice;
 
 /// Who writes into a tenant's cluster, as field manager and as label.
@@ -101,6 +106,23 @@ impl Cluster {
             let tell = move |followed| News::Verdicts(number, followed);
             let labels = Some(format!("{MANAGED_BY}={AGENT}"));
             tasks.spawn(follow::follow(api, labels, read::written, tell, news.clone(), stop.clone()));
+        }
+        tasks.close();
+        (heard, tasks)
+    }
+
+    /// Follows the `EndpointSlice`s of these Services, by namespace, until told to stop. The number is that of the namespace.
+    pub fn follow_slices(
+        &self,
+        services: &BTreeMap<String, Vec<String>>,
+        stop: &CancellationToken,
+    ) -> (mpsc::Receiver<(usize, Followed<Slice>)>, TaskTracker) {
+        let (news, heard) = mpsc::channel(WAITING);
+        let tasks = TaskTracker::new();
+        for (number, (namespace, names)) in services.iter().enumerate() {
+            let api = self.api(Resource::EndpointSlice, Some(namespace));
+            let tell = move |followed| (number, followed);
+            tasks.spawn(follow::follow(api, slices::selector(names), slices::slice, tell, news.clone(), stop.clone()));
         }
         tasks.close();
         (heard, tasks)
