@@ -4,6 +4,7 @@ pub mod backend;
 pub mod cores;
 pub mod dns;
 pub mod fleet;
+pub mod http;
 pub mod hub;
 pub mod load;
 pub mod program;

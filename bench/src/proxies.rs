@@ -46,7 +46,7 @@ impl Clusters<'_> {
 }
 
 impl Proxy {
-    fn start(name: &'static str, door: SocketAddr, command: &Command) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: &'static str, door: SocketAddr, command: &Command) -> anyhow::Result<Self> {
         let mut proxy = Self { name, door, process: Process::start(command)? };
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(door).is_err() {
@@ -83,6 +83,6 @@ impl Proxy {
     }
 }
 
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -38,6 +38,9 @@ const FLEET: &str = "
     into.fleet.example          30 CNAME www.sub.fleet.example
     inner.fleet.example         30 SOA 9 30
     a.inner.fleet.example       30 A 192.0.2.30
+    first.fleet.example         30 STEER failover c2
+    first.fleet.example         30 MEMBER c1 - 192.0.2.41
+    first.fleet.example         30 MEMBER c2 - 192.0.2.42 2001:db8::42
     z                           30 SOA 1
     a.z                         30 A 192.0.2.1
 ";

@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use model::identity::Kind;
 use model::listing;
 use model::policy::Refused;
-use model::snapshot::{Detail, PartStatus};
 use model::{ObjectName, ObjectRef, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -135,22 +134,22 @@ fn refused_part(object: &ObjectRef, part: Option<&str>, code: &str, message: &st
     told
 }
 
-/// The endpoints that are refused while their object is not.
+/// The endpoints, paths and so on that are refused while their object is not.
 fn refused_parts(snapshot: &Snapshot) -> Vec<Value> {
     let mut refused = Vec::new();
     for (object, status) in snapshot.statuses().filter(|(_, status)| status.refusal().is_none()) {
-        let Detail::Records { parts, .. } = &status.detail else { continue };
-        for part in parts {
-            if let Err(why) = &part.outcome {
-                refused.push((object, part, why));
-            }
+        for (part, outcome) in status.detail.parts() {
+            refused.extend(outcome.err().map(|why| (object, part, why)));
         }
     }
     // Those of one object stay in their order.
     refused.sort_by_key(|(object, ..)| *object);
-    let told = |(object, part, why): (&ObjectRef, &PartStatus, &Refused)| {
-        let message = format!("{}: {}", why.field, why.refusal);
-        refused_part(object, Some(&part.part), why.refusal.code(), &message)
+    let told = |(object, part, why): (&ObjectRef, &str, &Refused)| {
+        let message = match why.field.as_str() {
+            "" => why.refusal.to_string(),
+            field => format!("{field}: {}", why.refusal),
+        };
+        refused_part(object, Some(part), why.refusal.code(), &message)
     };
     refused.into_iter().map(told).collect()
 }

@@ -112,7 +112,7 @@ impl Index {
         let depth = apex.labels().count();
         for change in changes.iter().filter(|change| change.name.is_at_or_under(apex)) {
             let path = path(&change.name).into_iter().skip(depth);
-            let mut sets = Sets::planned(&change.records);
+            let mut sets = Sets::planned(&change.records, change.steered.as_deref());
             if sets.is_nothing() {
                 // The file's records were hidden as long as the plan had some: both are kept apart, and no name has both.
                 sets = zone.file.as_ref().map_or(Sets::Nothing, |file| Sets::in_file(file, file.sets_of(&change.name)));

@@ -16,6 +16,8 @@ pub mod recent;
 mod request;
 mod response;
 pub mod settings;
+pub mod steer;
+mod subnet;
 mod tree;
 
 #[cfg(test)]
@@ -30,3 +32,4 @@ pub use metrics::Metrics;
 pub use query::{Client, Kind, Outcome, Transport, answer};
 pub use recent::{Recent, RecentQuery};
 pub use settings::Settings;
+pub use steer::Guides;

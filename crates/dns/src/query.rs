@@ -16,6 +16,8 @@ use crate::name::QueryName;
 use crate::request::{Edns, Header, Request};
 use crate::response::{self, Flags, Full, Owner, PAYLOAD_SIZE, QUESTION, Response, Section, Tail};
 use crate::settings::Settings;
+use crate::steer::{Asker, Steered};
+use crate::subnet::{self, Subnet};
 use crate::tree::{Node, NodeId};
 
 /// How many aliases one answer follows. Honest chains have one or two links; each link costs us a lookup and makes the
@@ -164,7 +166,8 @@ pub(crate) fn answer_into<'a>(
     let mut response = Response::to(&request, out, limit, extras.length(edns));
     let mut reply = Reply::authoritative();
     let mut truncated = false;
-    if decide(index, settings, authority, &request, &mut response, &mut reply).is_err() {
+    let view = View { settings, client, subnet: extras.subnet };
+    if decide(index, &view, authority, &request, &mut response, &mut reply).is_err() {
         match client.transport {
             Transport::Udp => truncated = true,
             // There is no larger transport to ask for.
@@ -212,21 +215,40 @@ struct Reply {
     kind: Kind,
     /// RFC 8914: more about an error.
     extended: Option<u16>,
+    /// RFC 7871: for how many bits of the client's address the answer is; 0 where it is for everybody.
+    scope: u8,
 }
 
 impl Reply {
     fn authoritative() -> Self {
-        Self { rcode: OptRcode::NOERROR, authoritative: true, kind: Kind::Answer, extended: None }
+        Self { rcode: OptRcode::NOERROR, authoritative: true, kind: Kind::Answer, extended: None, scope: 0 }
     }
 
     fn error(rcode: OptRcode) -> Self {
-        Self { rcode, authoritative: false, kind: Kind::Error, extended: None }
+        Self { rcode, authoritative: false, kind: Kind::Error, extended: None, scope: 0 }
+    }
+}
+
+/// What an answer may depend on beside the question.
+struct View<'v> {
+    settings: &'v Settings,
+    client: &'v Client,
+    subnet: Option<Subnet<'v>>,
+}
+
+impl View<'_> {
+    /// Who a choice is made for: RFC 7871 7.2.1.
+    fn asker(&self) -> Asker {
+        match &self.subnet {
+            None => Asker::Resolver(self.client.address),
+            Some(subnet) => subnet.address().map_or(Asker::Private, Asker::Network),
+        }
     }
 }
 
 fn decide<'a>(
     index: &'a Index,
-    settings: &Settings,
+    view: &View<'_>,
     authority: Option<Authority<'a>>,
     request: &Request<'_>,
     response: &mut Response<'_>,
@@ -240,7 +262,7 @@ fn decide<'a>(
     match (request.qclass, request.qtype) {
         (Class::IN, _) => {}
         (Class::CH, Rtype::TXT | Rtype::ANY) => {
-            let Some(text) = settings.chaos_text(request.name.as_wire()) else {
+            let Some(text) = view.settings.chaos_text(request.name.as_wire()) else {
                 *reply = no(OptRcode::REFUSED);
                 return Ok(());
             };
@@ -262,9 +284,9 @@ fn decide<'a>(
                 *reply = Reply { extended: Some(NOT_AUTHORITATIVE), ..no(OptRcode::REFUSED) };
                 return Ok(());
             };
-            let step = Step { authority, name: request.name, at: QUESTION, qtype, before: &[] };
+            let step = Step { view, authority, name: request.name, at: QUESTION, qtype, before: &[] };
             if let Some(alias) = step.answer(response, reply)? {
-                chase(index, authority.zone, request.name, alias, qtype, response, reply)?;
+                chase(index, &step, alias, response, reply)?;
             }
         }
     }
@@ -296,6 +318,7 @@ fn authority_for<'a>(index: &'a Index, name: &QueryName, qtype: Rtype) -> Option
 
 /// One name being looked up in one zone; an answer has several when aliases lead on.
 struct Step<'a, 'n> {
+    view: &'n View<'n>,
     authority: Authority<'a>,
     name: &'n QueryName,
     /// Where the name stands in the response.
@@ -396,6 +419,9 @@ impl<'a> Step<'a, '_> {
             qtype => self.zone().set(node, qtype.to_int()),
         };
         if let Some(set) = matching {
+            if let Some(steered) = node.value.steered() {
+                return self.steer(steered, set.rtype, response, reply).map(|()| None);
+            }
             response.push(Section::Answer, owner, &set)?;
             self.add_addresses(&set, response);
             return Ok(None);
@@ -411,14 +437,28 @@ impl<'a> Step<'a, '_> {
         self.deny(response).map(|()| None)
     }
 
-    /// RFC 2308 2: a "no" carries the zone's SOA.
+    /// The addresses that are chosen for who asks; "no" where no member that is in order has one of the type.
+    #[cold]
+    fn steer(&self, steered: &Steered, rtype: u16, response: &mut Response<'_>, reply: &mut Reply) -> Result<(), Full> {
+        let choice = steered.choose(&self.view.settings.guides, self.view.asker(), Rtype::from_int(rtype));
+        let (owner, kind) = (Owner::At(self.at), (rtype, steered.ttl()));
+        if response.push_chosen(Section::Answer, owner, kind, choice.addresses())? > 0 {
+            reply.scope = choice.scope;
+            return Ok(());
+        }
+        reply.kind = Kind::NoData;
+        // It is the same for everybody, and as soon over as an answer.
+        self.deny_for(steered.ttl(), response)
+    }
+
     fn deny(&self, response: &mut Response<'_>) -> Result<(), Full> {
-        response.push_soa(
-            Section::Authority,
-            self.owner(self.authority.below),
-            self.zone(),
-            self.zone().soa.negative_ttl,
-        )
+        self.deny_for(u32::MAX, response)
+    }
+
+    /// RFC 2308 2: a "no" carries the zone's SOA.
+    fn deny_for(&self, most: u32, response: &mut Response<'_>) -> Result<(), Full> {
+        let ttl = self.zone().soa.negative_ttl.min(most);
+        response.push_soa(Section::Authority, self.owner(self.authority.below), self.zone(), ttl)
     }
 
     /// The name without its `above` leftmost labels, as short as it can be written.
@@ -508,6 +548,10 @@ impl<'a> Step<'a, '_> {
     fn push_addresses(&self, name: &[u8], response: &mut Response<'_>) -> Result<(), Full> {
         let Some(name) = QueryName::read(name) else { return Ok(()) };
         let Some(node) = self.zone().place(&name) else { return Ok(()) };
+        // Those are chosen when somebody asks for them.
+        if node.value.steered().is_some() {
+            return Ok(());
+        }
         for rtype in [Rtype::A, Rtype::AAAA] {
             if let Some(set) = self.zone().set(node, rtype.to_int()) {
                 response.push(Section::Additional, Owner::Name(name.as_wire()), &set)?;
@@ -522,18 +566,17 @@ impl<'a> Step<'a, '_> {
 #[cold]
 fn chase<'a>(
     index: &'a Index,
-    zone: &Arc<Zone>,
-    asked: &QueryName,
+    asked: &Step<'a, '_>,
     first: Alias<'a>,
-    qtype: Rtype,
     response: &mut Response<'_>,
     reply: &mut Reply,
 ) -> Result<(), Full> {
+    let (view, zone, qtype) = (asked.view, asked.authority.zone, asked.qtype);
     let mut chain: [Option<Alias<'a>>; MAX_CHAIN] = [const { None }; MAX_CHAIN];
     let mut next = Some(first);
     for links in 1..MAX_CHAIN {
         let Some(alias) = next else { return Ok(()) };
-        let before = chain[..links - 1].iter().flatten().map(|alias| &alias.target).chain([asked]);
+        let before = chain[..links - 1].iter().flatten().map(|alias| &alias.target).chain([asked.name]);
         if before.into_iter().any(|name| name.as_wire() == alias.target.as_wire()) {
             return Ok(());
         }
@@ -543,7 +586,7 @@ fn chase<'a>(
         let (before, rest) = chain.split_at_mut(links - 1);
         let name = &rest[0].insert(alias).target;
         // What made the last link does not apply again: its target would lie below it.
-        next = Step { authority, name, at, qtype, before: &*before }.answer(response, reply)?;
+        next = Step { view, authority, name, at, qtype, before: &*before }.answer(response, reply)?;
     }
     Ok(())
 }
@@ -562,6 +605,7 @@ fn is_at_or_under(name: &[u8], ancestor: &[u8]) -> bool {
 struct Extras<'a> {
     cookie: Option<Cookie>,
     nsid: Option<&'a [u8]>,
+    subnet: Option<Subnet<'a>>,
 }
 
 /// Code and length of an option.
@@ -570,17 +614,19 @@ const OPTION: usize = 4;
 const OPT: usize = 11;
 
 impl<'a> Extras<'a> {
-    fn of(edns: Option<&Edns<'_>>, settings: &'a Settings, client: &Client) -> Self {
+    fn of(edns: Option<&Edns<'a>>, settings: &'a Settings, client: &Client) -> Self {
         let sent = edns.and_then(|edns| edns.cookie);
         let cookie = sent.and_then(|sent| settings.cookies.as_ref()?.check(sent, client.address, client.now));
-        Self { cookie, nsid: edns.filter(|edns| edns.wants_nsid).and_then(|_| settings.nsid()) }
+        let nsid = edns.filter(|edns| edns.wants_nsid).and_then(|_| settings.nsid());
+        Self { cookie, nsid, subnet: edns.and_then(|edns| edns.subnet) }
     }
 
     /// How much room must be kept; an extended error only comes without records.
     fn length(&self, edns: Option<&Edns<'_>>) -> usize {
         let cookie = self.cookie.map_or(0, |cookie| OPTION + cookie.octets.len());
         let nsid = self.nsid.map_or(0, |nsid| OPTION + nsid.len());
-        edns.map_or(0, |_| OPT + cookie + nsid)
+        let subnet = self.subnet.map_or(0, |subnet| OPTION + subnet.length());
+        edns.map_or(0, |_| OPT + cookie + nsid + subnet)
     }
 
     fn write(&self, reply: &Reply, tail: &mut Tail<'_>) {
@@ -590,14 +636,20 @@ impl<'a> Extras<'a> {
         if let Some(nsid) = self.nsid {
             tail.option(OptionCode::NSID.to_int(), &[nsid]);
         }
+        if let Some(subnet) = &self.subnet {
+            subnet.write(reply.scope, tail);
+        }
         if let Some(code) = reply.extended {
             tail.option(OptionCode::EXTENDED_ERROR.to_int(), &[&code.to_be_bytes()]);
         }
     }
 }
 
-/// The largest question, a cookie, an identifier and an extended error fit into the smallest response.
-const _: () = assert!(12 + MAX_NAME + 4 + OPT + OPTION + 24 + OPTION + 128 + OPTION + 2 <= SMALL_UDP as usize);
+/// The largest question, a cookie, an identifier, a subnet and an extended error fit into the smallest response.
+const _: () = assert!(
+    12 + MAX_NAME + 4 + OPT + OPTION + 24 + OPTION + 128 + OPTION + subnet::MAX_LENGTH + OPTION + 2
+        <= SMALL_UDP as usize
+);
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use domain::base::iana::{Class, OptionCode, Rtype};
 
 use crate::name::QueryName;
+use crate::subnet::Subnet;
 
 /// RFC 1035 4.1.1.
 pub(crate) const HEADER: usize = 12;
@@ -38,6 +39,8 @@ pub(crate) struct Edns<'a> {
     pub(crate) cookie: Option<&'a [u8]>,
     /// RFC 5001 2.1.
     pub(crate) wants_nsid: bool,
+    /// RFC 7871.
+    pub(crate) subnet: Option<Subnet<'a>>,
 }
 
 /// The octets are no query with one question. What exactly is wrong helps nobody: the client only learns FORMERR.
@@ -107,8 +110,14 @@ impl<'a> Edns<'a> {
             return Err(Malformed);
         }
         let [_, version, flags, _] = record.ttl;
-        let mut edns =
-            Self { version, payload_size: record.class, dnssec_ok: flags & 0x80 != 0, cookie: None, wants_nsid: false };
+        let mut edns = Self {
+            version,
+            payload_size: record.class,
+            dnssec_ok: flags & 0x80 != 0,
+            cookie: None,
+            wants_nsid: false,
+            subnet: None,
+        };
         let mut options = record.data;
         while !options.is_empty() {
             let ([c0, c1, l0, l1], rest) = options.split_first_chunk().ok_or(Malformed)?;
@@ -121,6 +130,9 @@ impl<'a> Edns<'a> {
                 OptionCode::COOKIE if !matches!(length, 8 | 16..=40) => return Err(Malformed),
                 OptionCode::COOKIE => _ = edns.cookie.get_or_insert(value),
                 OptionCode::NSID => edns.wants_nsid = true,
+                // Two of them would say two things about one client.
+                OptionCode::CLIENT_SUBNET if edns.subnet.is_some() => return Err(Malformed),
+                OptionCode::CLIENT_SUBNET => edns.subnet = Some(Subnet::read(value).ok_or(Malformed)?),
                 // RFC 6891 6.1.2: what we do not know we ignore.
                 _ => {}
             }

@@ -81,7 +81,22 @@ impl<'b> Response<'b> {
 
     /// All of a set or nothing (RFC 2181 9: a part of a set would be worse than none).
     pub(crate) fn push(&mut self, section: Section, owner: Owner<'_>, set: &Set<'_>) -> Result<(), Full> {
-        self.whole(section, set.count, |response| response.push_records(owner, set))
+        self.whole(section, set.count, |response| response.push_records(owner, set.rtype, set.ttl, set.records()))
+    }
+
+    /// The same of chosen records; says how many they were.
+    pub(crate) fn push_chosen<'d>(
+        &mut self,
+        section: Section,
+        owner: Owner<'_>,
+        (rtype, ttl): (u16, u32),
+        records: impl Iterator<Item = &'d [u8]>,
+    ) -> Result<u16, Full> {
+        let mut count = 0;
+        let records = records.inspect(|_| count += 1);
+        self.whole(section, 0, |response| response.push_records(owner, rtype, ttl, records))?;
+        self.counts[section as usize] += count;
+        Ok(count)
     }
 
     fn whole<T>(
@@ -101,17 +116,23 @@ impl<'b> Response<'b> {
         written
     }
 
-    fn push_records(&mut self, owner: Owner<'_>, set: &Set<'_>) -> Result<(), Full> {
+    fn push_records<'d>(
+        &mut self,
+        owner: Owner<'_>,
+        rtype: u16,
+        ttl: u32,
+        records: impl Iterator<Item = &'d [u8]>,
+    ) -> Result<(), Full> {
         let mut owner = owner;
-        for data in set.records() {
-            let at = self.push_head(owner, set.rtype, set.ttl)?;
+        for data in records {
+            let at = self.push_head(owner, rtype, ttl)?;
             // The others point to the first.
             if let (Owner::Name(_), Ok(place)) = (owner, u16::try_from(at))
                 && at <= MAX_POINTER
             {
                 owner = Owner::At(place);
             }
-            self.push_data(Rtype::from_int(set.rtype), data)?;
+            self.push_data(Rtype::from_int(rtype), data)?;
         }
         Ok(())
     }

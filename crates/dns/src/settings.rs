@@ -2,6 +2,7 @@
 
 use crate::cookie::CookieKeys;
 use crate::limit::RateLimit;
+use crate::steer::Guides;
 
 /// An identifier this long names any machine, and leaves room in the smallest answer.
 const MAX_TEXT: usize = 128;
@@ -12,11 +13,18 @@ pub struct Settings {
     identity: Option<Box<str>>,
     pub(crate) cookies: Option<CookieKeys>,
     pub(crate) rate_limit: RateLimit,
+    pub(crate) guides: Guides,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { version: None, identity: None, cookies: Some(CookieKeys::random()), rate_limit: RateLimit::default() }
+        Self {
+            version: None,
+            identity: None,
+            cookies: Some(CookieKeys::random()),
+            rate_limit: RateLimit::default(),
+            guides: Guides::default(),
+        }
     }
 }
 
@@ -46,6 +54,13 @@ impl Settings {
     #[must_use]
     pub fn with_rate_limit(mut self, limit: RateLimit) -> Self {
         self.rate_limit = limit;
+        self
+    }
+
+    /// What steered names are answered by; whoever keeps a copy can change it at any time.
+    #[must_use]
+    pub fn with_guides(mut self, guides: Guides) -> Self {
+        self.guides = guides;
         self
     }
 

@@ -7,8 +7,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use dns::{Client, Index, Settings, Transport};
+use dns::{Client, Guides, Index, Settings, Transport};
+use model::steering::{Known, Standings, Unhealthy};
 
 mod records;
 
@@ -54,12 +56,35 @@ const FLEET: &str = "
     mail.fleet.example 30 MX 10 ns1.fleet.example
     sub.fleet.example 30 NS ns.sub.fleet.example
     ns.sub.fleet.example 30 A 192.0.2.99
+    near.fleet.example 30 STEER geo
+    near.fleet.example 30 MEMBER c1 52.5,13.4 192.0.2.1 2001:db8::1
+    near.fleet.example 30 MEMBER c2 40.7,-74.0 192.0.2.2
+    near.fleet.example 30 MEMBER c3 1.3,103.8 192.0.2.3
+    heavy.fleet.example 30 STEER weighted c1=2 c2=1
+    heavy.fleet.example 30 MEMBER c1 - 192.0.2.1
+    heavy.fleet.example 30 MEMBER c2 - 192.0.2.2
+    first.fleet.example 30 STEER failover c2
+    first.fleet.example 30 MEMBER c1 - 192.0.2.1
+    first.fleet.example 30 MEMBER c2 - 192.0.2.2
+    fast.fleet.example 30 STEER latency
+    fast.fleet.example 30 MEMBER c1 - 192.0.2.1
+    *.all.fleet.example 30 STEER roundRobin
+    *.all.fleet.example 30 MEMBER c1 - 192.0.2.1 192.0.2.11
+    *.all.fleet.example 30 MEMBER c2 - 192.0.2.2
+    shop.fleet.example 30 CNAME near.fleet.example
 ";
+
+const PLACES: &[u8] = b"192.0.2.0/24 50 8\n198.51.100.0/24 40 -70\n2001:db8::/32 1 100";
 
 #[test]
 fn no_query_allocates() {
     let index = Index::default().apply(&records::changes(FLEET));
-    let settings = Settings::default().with_identity("ns1").with_version("1");
+    let guides = Guides::default();
+    guides.places.store(Some(Arc::new(geo::Map::parse(PLACES).unwrap())));
+    let out = Known { unhealthy: Some(Unhealthy::FailedChecks), ..Known::default() };
+    let standings: Standings = [(records::member_key("c1"), out)].into_iter().collect();
+    guides.standings.store(Arc::new(standings));
+    let settings = Settings::default().with_identity("ns1").with_version("1").with_guides(guides);
     let asked = [
         ("api.c1.fleet.example", 1),
         ("any.c1.fleet.example", 1),
@@ -73,9 +98,18 @@ fn no_query_allocates() {
         ("fleet.example", 255),
         ("fleet.example", 252),
         ("other.test", 1),
+        ("near.fleet.example", 1),
+        ("near.fleet.example", 28),
+        ("near.fleet.example", 255),
+        ("heavy.fleet.example", 1),
+        ("first.fleet.example", 1),
+        ("fast.fleet.example", 1),
+        ("x.all.fleet.example", 1),
+        ("x.all.fleet.example", 28),
+        ("shop.fleet.example", 1),
     ];
-    // Cookie and NSID.
-    let options = b"\0\0\x29\x04\xd0\0\0\x80\0\0\x10\0\x0a\0\x0812345678\0\x03\0\0";
+    // Cookie, NSID and a client's subnet.
+    let options = b"\0\0\x29\x04\xd0\0\0\x80\0\0\x1b\0\x0a\0\x0812345678\0\x03\0\0\0\x08\0\x07\0\x01\x18\0\xc6\x33\x64";
     let mut requests = Vec::new();
     for (name, qtype) in asked {
         for with_options in [false, true] {

@@ -293,6 +293,9 @@ pub(crate) struct HubOptions {
     /// The namespaces from which Secrets and `ConfigMap`s may be named; that of --namespace by default
     #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_SOURCES")]
     pub(crate) sources: Vec<String>,
+    /// The tenants' namespaces from which TLS Secrets of Ingresses are read, by the gateway and the controller; `*` is all of them
+    #[arg(long, value_name = "NS,...", value_delimiter = ',', env = "FLEETGATE_CERTIFICATES")]
+    pub(crate) certificates: Vec<String>,
     /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
     #[arg(long, env = "FLEETGATE_ALLOW_LOOPBACK")]
     pub(crate) allow_loopback: bool,
@@ -331,6 +334,10 @@ pub(crate) struct StateOptions {
     /// without it they are not kept there
     #[arg(long, value_name = "FILE", requires = "data", env = "FLEETGATE_DATA_KEY")]
     pub(crate) data_key: Option<PathBuf>,
+    /// A file that says where clients are, for federated ingress: a list of networks, or a database in MaxMind's format;
+    /// read again when it changes
+    #[arg(long, value_name = "FILE", env = "FLEETGATE_GEO")]
+    pub(crate) geo: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

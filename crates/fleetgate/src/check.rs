@@ -33,12 +33,17 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
             problems += 1;
             print_refusal(&options.fleet, object, status, refusal, &places);
         }
-        let Detail::Records { parts, .. } = &status.detail else { continue };
-        for (number, part) in parts.iter().enumerate() {
-            let Err(Refused { refusal, field }) = &part.outcome else { continue };
+        for (number, (part, outcome)) in status.detail.parts().into_iter().enumerate() {
+            let Err(Refused { refusal, field }) = outcome else { continue };
             problems += 1;
             let at = place(&options.fleet, object, &places);
-            let message = format!("{at}: {object}: spec.endpoints[{number}].{field}: {refusal}");
+            let part = match (&status.detail, field.as_str()) {
+                (Detail::Records { .. }, field) => format!("spec.endpoints[{number}].{field}"),
+                (_, "") => part.to_owned(),
+                (_, field) if field.starts_with("metadata.") => field.to_owned(),
+                (_, field) => format!("spec.{field}"),
+            };
+            let message = format!("{at}: {object}: {part}: {refusal}");
             print_report(&Report::new(MietteDiagnostic::new(message).with_code(refusal.code())));
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
         write_fleet(folder.path(), &fleet).await?;
         let job = |[dns, apiserver, sni, admin]: [&str; 4]| Job {
             home: JobHome::Folder(fleet.clone()),
-            state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
+            state: StateOptions { data: Some(folder.path().join("data")), data_key: None, geo: None },
             take_over: false,
             admission: AdmissionOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },

@@ -93,6 +93,25 @@ fn objects(answer: &Value) -> String {
                 ]
             }),
         ),
+        Kind::Ingress => table::render(
+            &["NAMESPACE", "NAME", "HOSTS", "MEMBERS", "ACCEPTED", "REMARKS"],
+            &rows(&items, |item| {
+                let list = |value: &Value| {
+                    let words = value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+                    if words.is_empty() { "-".to_owned() } else { words.join(",") }
+                };
+                let rules = item["spec"]["rules"].as_array().into_iter().flatten();
+                let hosts: Value = rules.map(|rule| rule["host"].as_str().unwrap_or("*")).collect();
+                vec![
+                    text(&item["metadata"]["namespace"]),
+                    name(item),
+                    list(&hosts),
+                    list(&item["status"]["members"]),
+                    accepted(item),
+                    ingress_remarks(item, &message(item)),
+                ]
+            }),
+        ),
         kind if kind.is_namespaced() => table::render(
             &["NAMESPACE", "NAME", "ACCEPTED", "REMARKS"],
             &rows(&items, |item| vec![text(&item["metadata"]["namespace"]), name(item), accepted(item), message(item)]),
@@ -102,6 +121,17 @@ fn objects(answer: &Value) -> String {
             &rows(&items, |item| vec![name(item), accepted(item), message(item)]),
         ),
     }
+}
+
+/// What is wrong, and with which of its parts.
+fn ingress_remarks(item: &Value, message: &str) -> String {
+    let parts = item["status"]["parts"].as_array().into_iter().flatten().filter(|part| part["published"] == false);
+    let told = |part: &Value| {
+        let text = |field: &str| part[field].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", text("part"), text("code"))
+    };
+    let parts = parts.map(told).collect::<Vec<_>>().join(", ");
+    [message, &parts].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn rows(items: &[&Value], row: impl Fn(&Value) -> Vec<String>) -> Vec<Vec<String>> {

@@ -29,7 +29,7 @@ pub(crate) enum JobHome {
 }
 
 /// Nothing on disk.
-const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
+const NO_STATE: StateOptions = StateOptions { data: None, data_key: None, geo: None };
 
 impl From<ServeOptions> for Job {
     fn from(options: ServeOptions) -> Self {

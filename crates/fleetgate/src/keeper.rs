@@ -159,7 +159,7 @@ impl Writer {
 }
 
 fn is_secret(key: &Key) -> bool {
-    key.resource == Resource::Secret
+    matches!(key.resource, Resource::Secret | Resource::Certificate)
 }
 
 fn record(text: &str) -> Record {

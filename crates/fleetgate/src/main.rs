@@ -17,6 +17,7 @@ mod keeper;
 mod leading;
 mod load;
 mod node_proxy;
+mod places;
 mod release;
 mod serve;
 mod stand_in;

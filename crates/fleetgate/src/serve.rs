@@ -25,6 +25,7 @@ use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
+use crate::places;
 use crate::telemetry::{self, ControlMetrics};
 
 /// What sockets are called that pass from process to process; those of doors and interfaces by their flags.
@@ -240,10 +241,14 @@ impl Server {
         }
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
+        let guides = dns::Guides::default();
+        if let Some(file) = &job.state.geo {
+            places::follow(file, Arc::clone(&guides.places))?;
+        }
         let (stop_dns, stop_http) = (CancellationToken::new(), CancellationToken::new());
         let dns = dns.map(|listeners| {
             let index = Arc::clone(&published.index);
-            listeners.start(index, dns_settings(job), dns_metrics, state.recent.clone())
+            listeners.start(index, dns_settings(job).with_guides(guides.clone()), dns_metrics, state.recent.clone())
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
@@ -557,7 +562,7 @@ async fn open_home(
         (None, None)
     };
     let hub = kubernetes::agents::Agents::new(client.clone(), namespace.clone());
-    let settings = kubernetes::home::Settings { roles, namespace, sources };
+    let settings = kubernetes::home::Settings { roles, namespace, sources, certificates: access.certificates.clone() };
     let opened = home::open_hub(&client, settings, &job.state, desk, metrics)?;
     let webhook = admission.map(|admission| Webhook { admission, client: client.clone() });
     Ok(HomeAndWork { opened, leading, hub: Some(Arc::new(hub)), client: Some(client), webhook })

@@ -61,11 +61,12 @@ fn every_link_and_path_in_docs_exists() {
 /// Dependencies as ARCHITECTURE.md draws them: none of these sees another.
 #[test]
 fn crates_depend_only_where_the_architecture_says_so() {
-    let allowed: [(&str, &[&str]); 6] = [
+    let allowed: [(&str, &[&str]); 7] = [
         ("model", &[]),
         ("manifest", &["model"]),
         ("dns", &["model"]),
         ("gateway", &["model"]),
+        ("web", &["model"]),
         ("store", &["manifest", "model"]),
         ("api", &["dns", "gateway", "manifest", "model", "store"]),
     ];
@@ -87,7 +88,7 @@ fn crates_depend_only_where_the_architecture_says_so() {
 fn every_refusal_code_is_documented() {
     let text = document("docs/refusals.md");
     let documented: BTreeSet<&str> = quoted(&text).collect();
-    for source in ["crates/model/src/refusal.rs", "crates/gateway/src/refusal.rs"] {
+    for source in ["crates/model/src/refusal.rs", "crates/gateway/src/refusal.rs", "crates/web/src/refusal.rs"] {
         let code = document(source);
         let body = code.split("fn code(").nth(1).unwrap();
         let body = body.split("\n    }\n").next().unwrap();
@@ -104,7 +105,7 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"));
     command.args(["serve", "--log-format", "json", "--fleet"]).arg(folder.path());
-    for door in ["--dns", "--apiserver", "--sni", "--agents", "--admin"] {
+    for door in ["--dns", "--apiserver", "--sni", "--http", "--agents", "--admin"] {
         command.args([door, "127.0.0.1:0"]);
     }
     let mut server = Process::start(&command).unwrap();
@@ -112,13 +113,14 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
     let address = |field: &str| ready[field].as_str().unwrap();
 
-    // A family has no line before something was counted: a query, a message that deserves no answer, a connection.
+    // A family has no line before something was counted: a query, a message that deserves no answer, a connection, a request.
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let query = b"\0\x01\0\0\0\x01\0\0\0\0\0\0\x04test\0\0\x01\0\x01";
     for message in [query.as_slice(), b"short"] {
         client.send_to(message, address("dns")).unwrap();
     }
     drop(TcpStream::connect(address("apiserver")).unwrap());
+    assert!(http_get(address("http"), "/").starts_with("HTTP/1.1 404"));
 
     let text = document("docs/metrics.md");
     // Those of a controller are held to this page by the tests of the hub.

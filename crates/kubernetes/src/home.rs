@@ -29,6 +29,8 @@ pub struct Settings {
     pub namespace: String,
     /// The namespaces from which Secrets and `ConfigMap`s may be named.
     pub sources: Vec<String>,
+    /// The namespaces of tenants from which certificates are read; `*` is all of them.
+    pub certificates: Vec<String>,
 }
 
 /// For those who write back: what the hub has, and what of it is to be looked at again.
@@ -85,8 +87,8 @@ impl Home {
         writing: Option<Writing>,
         runtime: Handle,
     ) -> (Self, Update) {
-        let Settings { roles, namespace, sources } = settings;
-        let kinds = watched(roles, &namespace, &sources);
+        let Settings { roles, namespace, sources, certificates } = settings;
+        let kinds = watched(roles, &namespace, &sources, &certificates);
         let (sender, messages) = mpsc::channel(WAITING);
         let (stop, watches) = (CancellationToken::new(), CancellationToken::new());
         for (number, kind) in kinds.iter().enumerate() {
@@ -189,6 +191,8 @@ impl Home {
             Resource::Verdict => actual.see_verdict(meta, spec),
             Resource::Address => actual.see_address(meta, spec),
             Resource::DnsEndpoint if key.is_ours() => actual.see_published(meta, spec),
+            // Nothing is written to Secrets.
+            Resource::Certificate => None,
             _ => key.object().and_then(|object| {
                 let status = OwnStatus::read(object.kind, status);
                 actual.see(object, meta, status)

@@ -260,7 +260,14 @@ impl Index {
                         numbers.push(FactChange::Held(object.name.clone(), held));
                         numbers.extend((!resting.is_empty()).then_some(FactChange::Resting(resting)));
                     }
-                    Value::Records(_) | Value::AddressClaim(_) | Value::Address(..) | Value::Other => {}
+                    Value::Records(_)
+                    | Value::AddressClaim(_)
+                    | Value::Address(..)
+                    | Value::Ingress(_)
+                    | Value::IngressClass(_)
+                    | Value::FederationPolicy(_)
+                    | Value::Certificate(_)
+                    | Value::Other => {}
                 }
                 news.facts.push(manifest.into_fact(since, generation));
             }

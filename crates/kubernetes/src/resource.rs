@@ -5,6 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::core::{ApiResource, GroupVersionKind};
 use manifest::address::{Address, AddressClaim, AddressPool};
+use manifest::certificate::TLS_SECRET;
 use manifest::cluster::Cluster;
 use manifest::federation::FederationPolicy;
 use manifest::tenant::Tenant;
@@ -30,6 +31,8 @@ pub enum Resource {
     Secret,
     ConfigMap,
     Verdict,
+    /// A Secret of a tenant's, with a certificate.
+    Certificate,
 }
 
 /// Who watches.
@@ -54,7 +57,7 @@ pub(crate) struct Watched {
 }
 
 impl Resource {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Zone,
         Self::Tenant,
         Self::Cluster,
@@ -70,10 +73,15 @@ impl Resource {
         Self::Secret,
         Self::ConfigMap,
         Self::Verdict,
+        Self::Certificate,
     ];
 
     /// The word that stands for it on disk and in metrics.
     pub fn as_str(self) -> &'static str {
+        // Beside the Secrets that only say more about other objects.
+        if self == Self::Certificate {
+            return "certificates";
+        }
         self.planned().map_or_else(|word| word, Kind::plural)
     }
 
@@ -98,7 +106,7 @@ impl Resource {
             Self::IngressClass => ApiResource::erase::<IngressClass>(&()),
             Self::Service => ApiResource::erase::<Service>(&()),
             Self::EndpointSlice => ApiResource::erase::<EndpointSlice>(&()),
-            Self::Secret => ApiResource::erase::<Secret>(&()),
+            Self::Secret | Self::Certificate => ApiResource::erase::<Secret>(&()),
             Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
             Self::Verdict => ApiResource::erase::<Verdict>(&()),
         }
@@ -122,12 +130,18 @@ impl Resource {
             Self::DnsEndpoint => Ok(Kind::DnsEndpoint),
             Self::Ingress => Ok(Kind::Ingress),
             Self::IngressClass => Ok(Kind::IngressClass),
+            Self::Certificate => Ok(Kind::Secret),
             Self::Service => Err("services"),
             Self::EndpointSlice => Err("endpointslices"),
             Self::Secret => Err("secrets"),
             Self::ConfigMap => Err("configmaps"),
             Self::Verdict => Err("verdicts"),
         }
+    }
+
+    /// Whether every role reads it.
+    fn is_everybodys(self) -> bool {
+        self.kind().is_some() && self != Self::Certificate
     }
 
     pub(crate) fn of(kind: Kind) -> Option<Self> {
@@ -143,19 +157,31 @@ impl Resource {
 /// The Secrets that hold a cluster's proof keys say so in their type, so that a gateway asks for no others.
 pub const PROOF_SECRET: &str = "fleetgate.dev/proof";
 
-/// What each role reads: the plan's objects all of them, so that all come to the same plan; Secrets only who needs them.
-/// `namespace` is ours, `sources` are those from which Secrets and `ConfigMap`s may be named.
-pub(crate) fn watched(roles: Roles, namespace: &str, sources: &[String]) -> Vec<Watched> {
+/// Stands for every namespace.
+const EVERYWHERE: &str = "*";
+
+/// What each role reads: the plan's objects all of them, so that all come to the same plan; Secrets only who needs them, as no
+/// name follows from one. `namespace` is ours, `sources` are those from which Secrets and `ConfigMap`s may be named, and
+/// `certificates` those of tenants whose certificates are read: by gateways, which serve with them, and by the controller,
+/// which says whether they can.
+pub(crate) fn watched(roles: Roles, namespace: &str, sources: &[String], certificates: &[String]) -> Vec<Watched> {
     let all = |resource| Watched { resource, namespace: None, fields: None };
     let within = |resource, namespace: &str| Watched { resource, namespace: Some(namespace.to_owned()), fields: None };
     let mut watched: Vec<Watched> =
-        Resource::ALL.into_iter().filter(|resource| resource.kind().is_some()).map(all).collect();
+        Resource::ALL.into_iter().filter(|resource| resource.is_everybodys()).map(all).collect();
     watched.extend(sources.iter().map(|namespace| within(Resource::ConfigMap, namespace)));
     if roles.controller || roles.gateway {
         watched.extend([all(Resource::Service), all(Resource::EndpointSlice)]);
         for namespace in sources {
             let fields = (!roles.controller).then(|| format!("type={PROOF_SECRET}"));
             watched.push(Watched { fields, ..within(Resource::Secret, namespace) });
+        }
+        let fields = Some(format!("type={TLS_SECRET}"));
+        if certificates.iter().any(|namespace| namespace == EVERYWHERE) {
+            watched.push(Watched { fields, ..all(Resource::Certificate) });
+        } else {
+            let of_tenant = |namespace| Watched { fields: fields.clone(), ..within(Resource::Certificate, namespace) };
+            watched.extend(certificates.iter().map(|namespace| of_tenant(namespace)));
         }
     } else {
         watched.push(within(Resource::Service, namespace));

@@ -158,7 +158,7 @@ impl Seen {
                 let mut kept = Map::new();
                 kept.insert("apiVersion".into(), api.api_version.into());
                 kept.insert("kind".into(), api.kind.into());
-                kept.insert("metadata".into(), slim_metadata(&metadata));
+                kept.insert("metadata".into(), slim_metadata(resource, &metadata));
                 if let Value::Object(fields) = data {
                     kept.extend(fields.into_iter().filter(|(field, _)| field != "apiVersion" && field != "kind"));
                 }
@@ -173,7 +173,7 @@ impl Seen {
     }
 }
 
-fn slim_metadata(metadata: &ObjectMeta) -> Value {
+fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
     let mut kept = json!({
         "name": metadata.name,
         "uid": metadata.uid,
@@ -186,9 +186,15 @@ fn slim_metadata(metadata: &ObjectMeta) -> Value {
     if let Some(labels) = metadata.labels.as_ref().filter(|labels| !labels.is_empty()) {
         kept["labels"] = json!(labels);
     }
-    // Of annotations, which others fill with whole objects, nothing but our own word.
-    if let Some(released) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(RELEASED)) {
-        kept["annotations"] = json!({ RELEASED: released });
+    // Of annotations, which others fill with whole objects, nothing but our own words.
+    let is_ours = |name: &str| match resource {
+        Resource::Ingress => name.starts_with("fleetgate.dev/"),
+        _ => name == RELEASED,
+    };
+    let ours = metadata.annotations.iter().flatten().filter(|(name, _)| is_ours(name));
+    let ours: Map<String, Value> = ours.map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+    if !ours.is_empty() {
+        kept["annotations"] = ours.into();
     }
     kept
 }

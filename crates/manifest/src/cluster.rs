@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use kube::CustomResource;
 use model::network::Coordinates;
-use model::resource::{Access, Cluster as ModelCluster, ControlPlaneService, IngressMode, Node, Upstream};
+use model::resource::{
+    Access, Cluster as ModelCluster, ControlPlaneService, IngressController, IngressMode, Node, Upstream,
+};
 use model::{Cidr, ClusterId, ClusterName, DnsName, Location, ObjectName, Proof, ProofKey, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -206,13 +208,14 @@ pub struct IngressSpec {
     /// `nodes`: the `apps` name points at the ready nodes. `hub`: at our gateway, which goes through the tunnel.
     #[serde(default)]
     pub mode: IngressModeSpec,
-    /// The class of the ingress controller inside the cluster.
+    /// The class of the ingress controller inside the cluster: what federated Ingresses have there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_name: Option<Text<Line<253>>>,
-    /// Where the cluster's ingress controller takes HTTP.
+    /// Where the cluster's ingress controller takes HTTP: for policies that ask for plain text.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub http: List<Text<SocketAddr>, 64>,
-    /// Where the cluster's ingress controller takes HTTPS.
+    /// Where the cluster's ingress controller takes HTTPS: our gateways send it the requests for federated Ingresses, and DNS
+    /// their clients, where the policy says so.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub https: List<Text<SocketAddr>, 64>,
 }
@@ -400,6 +403,11 @@ impl ClusterSpec {
             ingress: match self.ingress.mode {
                 IngressModeSpec::Nodes => IngressMode::Nodes,
                 IngressModeSpec::Hub => IngressMode::Hub,
+            },
+            controller: IngressController {
+                class: self.ingress.class_name.map(|class| class.0.0.into()),
+                http: Text::list(&self.ingress.http),
+                https: Text::list(&self.ingress.https),
             },
             allowed_sources: Arc::from(Text::list(&self.allowed_sources)),
             proof: Arc::new(proof),

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use model::address::{AddressClaim, AddressPool, Allocation, ClaimId};
 use model::identity::Kind;
+use model::ingress::{Certificate, FederationPolicy, Ingress, IngressClass};
 use model::resource::{Cluster, RecordClaims, Tenant, Zone};
-use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Since, Timestamp};
+use model::{ClusterName, Fact, FactChange, ObjectName, ObjectRef, Refusal, Since, Timestamp};
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _};
 
 use crate::address::{AddressClaimSpec, AddressPoolSpec};
+use crate::certificate;
 use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::DnsEndpointSpec;
 use crate::federation::FederationPolicySpec;
 use crate::foreign;
+use crate::ingress;
 use crate::labels::{self, LabelKey, LabelValue};
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::tenant::TenantSpec;
@@ -49,7 +51,12 @@ pub enum Value {
     AddressClaim(AddressClaim),
     /// What a hub has written down of an address; nobody writes such a thing into a folder.
     Address(IpAddr, Allocation),
-    /// A kind whose content nothing acts upon yet; its form has been checked.
+    Ingress(Box<Ingress>),
+    IngressClass(IngressClass),
+    FederationPolicy(Arc<FederationPolicy>),
+    /// What is in a Secret with a certificate, or why that cannot be used.
+    Certificate(Result<Arc<Certificate>, Refusal>),
+    /// Something whose content nothing acts upon; its form has been checked.
     Other,
 }
 
@@ -71,6 +78,14 @@ impl Manifest {
                 None => FactChange::Other(self.object, true),
             },
             Value::Address(address, allocation) => FactChange::Address(address, Some(allocation)),
+            Value::Ingress(value) => FactChange::Ingress(self.object, Some(Fact { since, generation, value: *value })),
+            Value::IngressClass(value) => {
+                FactChange::IngressClass(self.object.name, Some(Fact { since, generation, value }))
+            }
+            Value::FederationPolicy(value) => {
+                FactChange::FederationPolicy(self.object.name, Some(Fact { since, generation, value }))
+            }
+            Value::Certificate(certificate) => FactChange::Certificate(self.object, Some(certificate)),
             Value::Other => FactChange::Other(self.object, true),
         }
     }
@@ -153,11 +168,15 @@ pub fn read(document: &Document<'_>, named: Named<'_>) -> Result<Manifest, Mista
             let reason = "Address objects are Fleetgate's own notes of who has which; write an AddressClaim";
             Err(mistake(document, reason.into()))
         }
-        Kind::FederationPolicy => of_spec(document, kind, |_, _: FederationPolicySpec| Value::Other),
+        Kind::FederationPolicy => of_spec(document, kind, |_, spec: FederationPolicySpec| {
+            Value::FederationPolicy(Arc::new(spec.into_model()))
+        }),
         Kind::DnsEndpoint => of_spec(document, kind, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(None))),
-        Kind::Ingress => others::<Ingress>(document, kind),
-        Kind::IngressClass => others::<IngressClass>(document, kind),
-        Kind::Secret => others::<Secret>(document, kind),
+        Kind::Ingress => others(document, kind, |ingress| Value::Ingress(Box::new(ingress::read(ingress)))),
+        Kind::IngressClass => others(document, kind, |class| Value::IngressClass(ingress::read_class(class))),
+        Kind::Secret => {
+            others(document, kind, |secret| certificate::read(secret).map_or(Value::Other, Value::Certificate))
+        }
     }
 }
 
@@ -302,14 +321,18 @@ fn cluster(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, 
     Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
 }
 
-fn others<T: DeserializeOwned + Serialize>(document: &Document<'_>, kind: Kind) -> Result<Manifest, Mistake> {
+fn others<T: DeserializeOwned + Serialize>(
+    document: &Document<'_>,
+    kind: Kind,
+    value: impl FnOnce(&T) -> Value,
+) -> Result<Manifest, Mistake> {
     let typed = parse::<T>(document)?;
     if let Some(path) = foreign::unknown_field(&parse(document)?, &typed) {
         return Err(unknown_field(document, &path));
     }
     let ForeignName { metadata } = parse(document)?;
     let object = place(document, kind, metadata.name.0, metadata.namespace)?;
-    Ok(Manifest { object, value: Value::Other })
+    Ok(Manifest { object, value: value(&typed) })
 }
 
 fn place(

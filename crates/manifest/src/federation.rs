@@ -1,14 +1,17 @@
 //! `kind: FederationPolicy`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::CustomResource;
 use model::ClusterName;
+use model::ingress::{EntryMode, HealthCheck, Overflow, Steering, UpstreamTls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, List};
+use crate::certificate;
 use crate::labels::LabelValue;
 use crate::status::ObjectStatus;
 use crate::text::{Check, Span, Text, checked, plain, within};
@@ -37,7 +40,7 @@ pub struct FederationPolicySpec {
     #[serde(default)]
     pub entry: Entry,
     /// Which cluster a client is sent to.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "checked")]
     pub steering: SteeringSpec,
     /// When traffic leaves its first choice.
     #[serde(default, deserialize_with = "checked")]
@@ -46,7 +49,7 @@ pub struct FederationPolicySpec {
     #[serde(default)]
     pub health: HealthSpec,
     /// TLS from our gateway to a member.
-    #[serde(default, rename = "upstreamTLS")]
+    #[serde(default, rename = "upstreamTLS", deserialize_with = "checked")]
     pub upstream_tls: UpstreamTlsSpec,
 }
 
@@ -85,10 +88,13 @@ pub struct SteeringSpec {
     /// By distance, by measured latency, by `weights`, by `order`, or to each in turn.
     #[serde(default)]
     pub mode: SteeringMode,
-    /// For `weighted`: the share of each cluster.
+    /// For `weighted`: the share of each cluster; one that is not listed gets nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "plain")]
+    #[schemars(extend("maxProperties" = 1000, "x-kubernetes-validations" = [
+        { "rule": "self.all(name, name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))", "message": "weights are by names of clusters" },
+    ]))]
     pub weights: BTreeMap<String, u32>,
-    /// For `failover`: who comes first.
+    /// For `failover`: who comes first; those that are not listed come last, by name.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub order: List<Text<ClusterName>, 1000>,
 }
@@ -147,12 +153,16 @@ pub struct HealthSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpstreamTlsSpec {
-    /// Verify the certificates of members.
+    /// Verify the certificates of members, for the host that the client asked for.
     #[serde(default = "default_verify", deserialize_with = "plain")]
     pub verify: bool,
-    /// The certificate authorities that members' certificates come from, in PEM form.
+    /// The certificate authorities that members' certificates come from, in PEM form; those that the machine trusts when it
+    /// is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<Text<Line<65536>>>,
+    /// Speak plain HTTP to members, at `spec.ingress.http` of their Clusters. Anybody in between can read along.
+    #[serde(default, deserialize_with = "plain")]
+    pub plain_text: bool,
 }
 
 fn default_utilization() -> f64 {
@@ -203,7 +213,7 @@ impl Default for HealthSpec {
 
 impl Default for UpstreamTlsSpec {
     fn default() -> Self {
-        Self { verify: default_verify(), ca: None }
+        Self { verify: default_verify(), ca: None, plain_text: false }
     }
 }
 
@@ -217,8 +227,75 @@ impl Check for OverflowSpec {
     }
 }
 
+impl Check for SteeringSpec {
+    fn check(&self) -> Result<(), String> {
+        self.weights().map(drop)
+    }
+}
+
+impl Check for UpstreamTlsSpec {
+    fn check(&self) -> Result<(), String> {
+        self.authorities().map(drop)
+    }
+}
+
 impl Check for FederationPolicySpec {
     fn check(&self) -> Result<(), String> {
         Ok(())
+    }
+}
+
+impl SteeringSpec {
+    fn weights(&self) -> Result<BTreeMap<ClusterName, u32>, String> {
+        let weight = |(name, weight): (&String, &u32)| Ok((name.parse::<ClusterName>()?, *weight));
+        let weights = self.weights.iter().map(weight).collect::<Result<_, model::identity::IdentityError>>();
+        weights.map_err(|error| format!("steering.weights: {error}"))
+    }
+}
+
+impl UpstreamTlsSpec {
+    fn authorities(&self) -> Result<Arc<[Vec<u8>]>, String> {
+        let Some(ca) = &self.ca else { return Ok(Arc::new([])) };
+        let authorities = certificate::chain(ca.0.0.as_bytes()).map_err(|error| format!("upstreamTLS.ca: {error}"))?;
+        Ok(authorities.into())
+    }
+}
+
+impl FederationPolicySpec {
+    /// Of one that has been checked.
+    pub(crate) fn into_model(self) -> model::ingress::FederationPolicy {
+        let upstream = match &self.upstream_tls {
+            tls if tls.plain_text => UpstreamTls::Plain,
+            tls if !tls.verify => UpstreamTls::Unverified,
+            tls => UpstreamTls::Verified { authorities: tls.authorities().unwrap_or_default() },
+        };
+        let steering = match self.steering.mode {
+            SteeringMode::Geo => Steering::Geo,
+            SteeringMode::Latency => Steering::Latency,
+            SteeringMode::Weighted => Steering::Weighted(self.steering.weights().unwrap_or_default()),
+            SteeringMode::Failover => Steering::Failover(Text::list(&self.steering.order)),
+            SteeringMode::RoundRobin => Steering::RoundRobin,
+        };
+        let labels = self.placement.cluster_selector.match_labels.into_iter();
+        model::ingress::FederationPolicy {
+            selector: labels.map(|(key, value)| (key, value.0.0)).collect(),
+            entry: match self.entry {
+                Entry::Vip => EntryMode::Vip,
+                Entry::Dns => EntryMode::Dns,
+            },
+            steering,
+            overflow: Overflow {
+                utilization: self.overflow.utilization,
+                max_rate_per_pod: self.overflow.max_rate_per_pod,
+            },
+            health: HealthCheck {
+                path: self.health.path.0.0.into(),
+                interval: self.health.interval.0.0,
+                timeout: self.health.timeout.0.0,
+                unhealthy: self.health.unhealthy,
+                healthy: self.health.healthy,
+            },
+            upstream,
+        }
     }
 }

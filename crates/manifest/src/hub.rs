@@ -2,6 +2,7 @@
 //! checked here, so that the same objects are good in both homes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::identity::Kind;
 use model::resource::{HeldClaims, Place, Resting, Tenant, Zone};
@@ -11,10 +12,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value as Json;
 
 use crate::address::{self, AddressClaimSpec, AddressPoolSpec, AddressSpec};
+use crate::certificate;
 use crate::cluster::ClusterSpec;
 use crate::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec};
 use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
+use crate::ingress;
 use crate::labels;
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, TenantStatus, ZoneStatus};
@@ -53,7 +56,9 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
             let address = address::of_name(&metadata.name.0).map_err(|wrong| format!("metadata.name: {wrong}"))?;
             place(kind, metadata.name.0, metadata.namespace, Value::Address(address, spec.into_model()))
         }
-        Kind::FederationPolicy => of_spec(kind, object, |_, _: FederationPolicySpec| Value::Other),
+        Kind::FederationPolicy => {
+            of_spec(kind, object, |_, spec: FederationPolicySpec| Value::FederationPolicy(Arc::new(spec.into_model())))
+        }
         Kind::DnsEndpoint => {
             let cluster = object.pointer("/metadata/labels").and_then(|labels| labels.get(CLUSTER_LABEL)?.as_str());
             let cluster = match cluster {
@@ -62,11 +67,19 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
             };
             of_spec(kind, object, |_, spec: DnsEndpointSpec| Value::Records(spec.to_model(cluster)))
         }
-        Kind::Ingress | Kind::IngressClass | Kind::Secret => {
-            let Head { metadata } = parse::<Head<ObjectName>>(object)?;
-            place(kind, metadata.name.0, metadata.namespace, Value::Other)
+        Kind::Ingress => others(kind, object, |ingress| Value::Ingress(Box::new(ingress::read(ingress)))),
+        Kind::IngressClass => others(kind, object, |class| Value::IngressClass(ingress::read_class(class))),
+        Kind::Secret => {
+            others(kind, object, |secret| certificate::read(secret).map_or(Value::Other, Value::Certificate))
         }
     }
+}
+
+/// An object of somebody else's kind.
+fn others<T: DeserializeOwned>(kind: Kind, object: Json, value: impl FnOnce(&T) -> Value) -> Result<Manifest, String> {
+    let typed = parse::<T>(object.clone())?;
+    let Head { metadata } = parse::<Head<ObjectName>>(object)?;
+    place(kind, metadata.name.0, metadata.namespace, value(&typed))
 }
 
 /// What a Zone's status says of its content.
@@ -102,7 +115,7 @@ struct Object<N, S, T = IgnoredAny> {
     status: Option<T>,
 }
 
-/// The name and place of an object whose content is nobody's business here.
+/// The name and place of an object.
 #[derive(Deserialize)]
 #[serde(bound = "N: Written")]
 struct Head<N> {

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod agents;
 pub mod bounded;
+pub mod certificate;
 pub mod cluster;
 pub mod crds;
 pub mod dns_endpoint;
@@ -11,6 +12,7 @@ pub mod document;
 pub mod federation;
 mod foreign;
 pub mod hub;
+pub mod ingress;
 pub mod kept;
 pub mod labels;
 pub mod named;

@@ -350,6 +350,16 @@ struct RecordsStatus {
     parts: Vec<PartVerdict>,
 }
 
+/// What became of an Ingress' paths, certificates and members.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IngressStatus {
+    conditions: Vec<Condition>,
+    /// The clusters that serve it.
+    members: Vec<String>,
+    parts: Vec<PartVerdict>,
+}
+
 /// What the plan says of an object of this kind, as it stands in the object; what others say there is not its to write.
 pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
     let conditions: Vec<Condition> = status.conditions.iter().map(|told| condition(told, status.generation)).collect();
@@ -395,6 +405,10 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         // Only shown by `get`: on a hub it goes into a Verdict, as a DNSEndpoint has no room for it.
         (_, Detail::Records { .. }) => {
             serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })
+        }
+        (_, Detail::Ingress { members, .. }) => {
+            let members = members.iter().map(ToString::to_string).collect();
+            serde_json::to_value(IngressStatus { conditions, members, parts: verdict::parts(status) })
         }
         (_, Detail::Tenant { held, resting }) => {
             let resting = List(resting.iter().map(RestingStatus::of).collect());

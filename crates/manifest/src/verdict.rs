@@ -55,11 +55,12 @@ pub struct JudgedObject {
     pub generation: i64,
 }
 
-/// One endpoint of a `DNSEndpoint`, or one member cluster of an Ingress.
+/// One endpoint of a `DNSEndpoint`; or a path, a certificate, a member cluster or a wrong annotation of an Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartVerdict {
-    /// The endpoint's name and type, or the cluster's name; `*` is all of it.
+    /// The endpoint's name and type; or host and path, `defaultBackend`, `tls[0]`, the cluster's or the annotation's name; `*`
+    /// is all of it.
     pub part: String,
     /// Whose part it is, where two objects share the verdict.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -100,6 +101,11 @@ pub fn parts(status: &Status) -> Vec<PartVerdict> {
             ..PartVerdict::new(&part.part, &part.outcome)
         };
         return parts.iter().map(verdict).collect();
+    }
+    if let Detail::Ingress { .. } = &status.detail {
+        let verdict =
+            |(part, outcome): (&str, Result<(), &Refused>)| PartVerdict::new(part, &outcome.map_err(Clone::clone));
+        return status.detail.parts().into_iter().map(verdict).collect();
     }
     let part = PartVerdict { part: "*".into(), ..PartVerdict::default() };
     vec![match status.refusal() {

@@ -171,4 +171,19 @@ mod tests {
             assert!(!some[..position].contains(digest), "number {position}");
         }
     }
+
+    /// How a name is steered is no content: who is healthy must not make serials rise.
+    #[test]
+    fn steering_does_not_count() {
+        use crate::ingress::Steering;
+        use crate::record::{RecordData, RecordSet};
+        use crate::snapshot::SteeredName;
+        use std::sync::Arc;
+        let records = Arc::from([RecordSet { ttl: 30, data: RecordData::A(vec![[192, 0, 2, 1].into()]) }]);
+        let plain = NameRecords::plain("a.test".parse().unwrap(), records);
+        let name = SteeredName { steering: Steering::Geo, members: Vec::new() };
+        let steered = NameRecords { steered: Some(Arc::new(name)), ..plain.clone() };
+        assert_ne!(plain, steered);
+        assert_eq!(Digest::of_name(&plain), Digest::of_name(&steered));
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::address::{AddressClaim, AddressName, AddressPool, Allocation, ClaimId};
 use crate::digest::Digest;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::ingress::{Certificate, FederationPolicy, Ingress, IngressClass};
 use crate::name::DnsName;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, HeldClaims, Place, RecordClaims, Resting, Tenant, Zone};
@@ -107,7 +108,12 @@ pub enum FactChange {
     AddressClaim(ClaimId, Option<Fact<AddressClaim>>),
     /// What a home has written down of an address.
     Address(IpAddr, Option<Allocation>),
-    /// An object of a kind that nothing acts upon yet: there or gone.
+    Ingress(ObjectRef, Option<Fact<Ingress>>),
+    IngressClass(ObjectName, Option<Fact<IngressClass>>),
+    FederationPolicy(ObjectName, Option<Fact<Arc<FederationPolicy>>>),
+    /// What is in a Secret with a certificate, or why that cannot be used.
+    Certificate(ObjectRef, Option<Result<Arc<Certificate>, Refusal>>),
+    /// An object that nothing acts upon, such as a Secret without a certificate: there or gone.
     Other(ObjectRef, bool),
     /// An object that is there and cannot be read. It is refused until its next fact, and nothing else: whoever feeds
     /// facts decides whether an earlier good one stays and is served on, or is taken away first.
@@ -146,7 +152,10 @@ impl FactChange {
                 Ok(name) => Self::Cluster(name, None),
                 Err(_) => Self::Other(object.clone(), false),
             },
-            _ => Self::Other(object.clone(), false),
+            Kind::Ingress => Self::Ingress(object.clone(), None),
+            Kind::IngressClass => Self::IngressClass(object.name.clone(), None),
+            Kind::FederationPolicy => Self::FederationPolicy(object.name.clone(), None),
+            Kind::Secret => Self::Certificate(object.clone(), None),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Federated ingress as plain values: what an Ingress says, and how its class is placed and steered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,48 @@ use crate::digest::Digest;
 use crate::identity::{ClusterName, ObjectName};
 use crate::name::DnsName;
 use crate::policy::Refused;
+use crate::refusal::Refusal;
 
-/// What one Ingress of ours asks for, read piece by piece: one bad path does not spoil its neighbours.
+/// The class that is ours also where no `IngressClass` says so.
+pub const OUR_CLASS: &str = "fleetgate";
+
+/// What one Ingress asks for, read piece by piece: one bad path does not spoil its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ingress {
-    /// The `FederationPolicy` that its class names; the built-in one where none does.
-    pub policy: Option<ObjectName>,
+    /// Whose it is to serve; nobody's of ours without one.
+    pub class: Option<ObjectName>,
     pub default_backend: Option<Result<Backend, Refused>>,
     pub rules: Vec<Rule>,
     pub tls: Vec<Tls>,
     pub options: Arc<RouteOptions>,
+    /// Annotations of ours that cannot be used, and why; the defaults count in their place.
+    pub wrong_annotations: Vec<(Arc<str>, Refused)>,
+    /// Why nothing of it can be served, known to whoever read it.
+    pub hindrance: Option<Refusal>,
+}
+
+impl Ingress {
+    /// The hosts that its rules name, each once.
+    pub fn hosts(&self) -> BTreeSet<&DnsName> {
+        self.rules.iter().filter_map(|rule| rule.host.as_ref().ok()?.as_ref()).collect()
+    }
+
+    /// Whether it serves hosts that it does not name.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        let without_host = self.rules.iter().any(|rule| rule.host == Ok(None));
+        without_host || (self.rules.is_empty() && self.default_backend.is_some())
+    }
+}
+
+/// Who serves the Ingresses of a class, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressClass {
+    /// Whether its controller is us.
+    pub ours: bool,
+    /// The `FederationPolicy` that it names; the built-in one where it names none.
+    pub policy: Option<ObjectName>,
+    /// Why it cannot be used, known to whoever read it.
+    pub hindrance: Option<Refusal>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +59,16 @@ pub struct Rule {
     pub field: Arc<str>,
     /// A name, or a wildcard that stands for exactly one label. None is every host of the tenant's.
     pub host: Result<Option<DnsName>, Refused>,
-    pub paths: Vec<Result<PathRule, Refused>>,
+    /// Without any, the whole host is the default backend's.
+    pub paths: Vec<PathPart>,
+}
+
+/// One path of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPart {
+    /// As it was written, for those who are told about it.
+    pub written: Arc<str>,
+    pub rule: Result<PathRule, Refused>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,10 +102,17 @@ pub enum Port {
 pub struct Tls {
     /// Where it stands, such as `tls[0]`.
     pub field: Arc<str>,
-    /// All hosts of the rules, if it names none.
+    /// All hosts of the rules, if it names none. A wildcard is for the hosts that it stands for, too.
     pub hosts: Vec<DnsName>,
-    /// Beside the Ingress.
-    pub secret: ObjectName,
+    /// Beside the Ingress; refused where the entry cannot be used.
+    pub secret: Result<ObjectName, Refused>,
+}
+
+impl Tls {
+    pub(crate) fn covers(&self, host: &DnsName) -> bool {
+        let stands_for = |pattern: &DnsName| pattern.is_wildcard() && pattern.parent() == host.parent();
+        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern == host || stands_for(pattern))
+    }
 }
 
 /// What annotations of an Ingress ask for.
@@ -111,6 +159,12 @@ pub struct FederationPolicy {
     pub overflow: Overflow,
     pub health: HealthCheck,
     pub upstream: UpstreamTls,
+}
+
+impl FederationPolicy {
+    pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

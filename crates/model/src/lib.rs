@@ -27,6 +27,7 @@ pub mod reverse;
 pub mod routes;
 pub mod serial;
 pub mod snapshot;
+pub mod steering;
 pub mod zone_file;
 
 pub use digest::Digest;

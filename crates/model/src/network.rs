@@ -92,7 +92,7 @@ impl fmt::Debug for Cidr {
 }
 
 /// Where a cluster runs.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Location {
     pub region: Option<String>,
     pub provider: Option<String>,
@@ -100,11 +100,20 @@ pub struct Location {
 }
 
 /// Degrees north and east.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Coordinates {
     latitude: f64,
     longitude: f64,
+    /// The same as a point of a ball with radius 1: distances are asked for with every request, and follow from it without
+    /// trigonometry.
+    point: [f64; 3],
 }
+
+/// None of the numbers is NaN.
+impl Eq for Coordinates {}
+
+/// Of the ball that is closest to the earth (the mean radius of WGS 84).
+const EARTH_RADIUS_KM: f64 = 6371.0088;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CoordinatesError {
@@ -125,7 +134,20 @@ impl Coordinates {
         if !(-180.0..=180.0).contains(&longitude) {
             return Err(CoordinatesError::Longitude(longitude));
         }
-        Ok(Self { latitude, longitude })
+        let (sin_latitude, cos_latitude) = latitude.to_radians().sin_cos();
+        let (sin_longitude, cos_longitude) = longitude.to_radians().sin_cos();
+        let point = [cos_latitude * cos_longitude, cos_latitude * sin_longitude, sin_latitude];
+        Ok(Self { latitude, longitude, point })
+    }
+
+    /// Kilometres along the great circle. Good to half a percent, as the earth is no ball.
+    pub fn distance_km(&self, other: &Self) -> f64 {
+        let square = |one: f64, other: f64| (one - other) * (one - other);
+        let [x, y, z] = self.point;
+        let [other_x, other_y, other_z] = other.point;
+        let chord = (square(x, other_x) + square(y, other_y) + square(z, other_z)).sqrt();
+        // Rounding may make the chord of opposite points longer than the diameter.
+        2.0 * EARTH_RADIUS_KM * (chord / 2.0).min(1.0).asin()
     }
 
     pub fn latitude(&self) -> f64 {
@@ -134,6 +156,12 @@ impl Coordinates {
 
     pub fn longitude(&self) -> f64 {
         self.longitude
+    }
+}
+
+impl fmt::Debug for Coordinates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.latitude, self.longitude)
     }
 }
 
@@ -169,5 +197,28 @@ mod tests {
         assert!(Coordinates::new(90.5, 0.0).is_err());
         assert!(Coordinates::new(0.0, -180.5).is_err());
         assert!(Coordinates::new(f64::NAN, 0.0).is_err());
+    }
+
+    /// Against what others publish for these places, on a ball.
+    #[test]
+    fn distances_are_along_great_circles() {
+        let berlin = (52.52, 13.405);
+        for (one, other, expected) in [
+            (berlin, berlin, 0.0),
+            (berlin, (40.7128, -74.006), 6385.0),
+            (berlin, (-33.8688, 151.2093), 16094.0),
+            // Across the line where longitudes begin anew, and over a pole.
+            ((0.0, 179.5), (0.0, -179.5), 111.2),
+            ((89.0, 0.0), (89.0, 180.0), 222.4),
+            ((90.0, 17.0), (90.0, -100.0), 0.0),
+            ((0.0, 0.0), (0.0, 180.0), 20_015.1),
+            ((37.0, 12.0), (-37.0, -168.0), 20_015.1),
+        ] {
+            let place = |(latitude, longitude)| Coordinates::new(latitude, longitude).unwrap();
+            let (one, other) = (place(one), place(other));
+            let distance = one.distance_km(&other);
+            assert!((distance - expected).abs() < 0.005f64.mul_add(expected, 0.1), "{one:?} to {other:?}: {distance}");
+            assert!((distance - other.distance_km(&one)).abs() < 1e-6);
+        }
     }
 }

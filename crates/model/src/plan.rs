@@ -7,6 +7,7 @@
 mod addresses;
 mod brake;
 mod cluster;
+mod federation;
 mod ledger;
 mod quarantine;
 mod records;
@@ -35,6 +36,7 @@ use crate::snapshot::{Changes, Condition, Detail, KeptSet, Snapshot, Status};
 
 use addresses::Addresses;
 use cluster::Draft;
+use federation::{Federation, World};
 use ledger::Ledger;
 use records::Records;
 use step::Step;
@@ -69,6 +71,7 @@ pub struct Planner {
     /// Until when somebody has let go what is held, beside what the objects say.
     released: BTreeMap<ObjectRef, Timestamp>,
     addresses: Addresses,
+    federation: Federation,
     /// Who owns what, for the policy.
     ground: Ground,
     ledger: Ledger,
@@ -162,6 +165,7 @@ impl Planner {
             other_ground |= self.ground.set_zones(self.domains.ground(&self.zones), self.domains.reserved());
             touched.records.all = true;
             self.addresses.touch_zones();
+            self.federation.touch_all();
             touched.clusters.extend(self.clusters.keys().cloned());
         }
         for tenant in &touched.tenants {
@@ -195,7 +199,9 @@ impl Planner {
         let (addresses, other_owners) = self.settle_addresses(&mut touched.records, now);
         other_ground |= other_owners;
         let mut to_tell = std::mem::take(&mut touched.records.tenants_to_tell);
+        self.place_ingresses(&mut touched.records);
         self.records.settle(touched.records, &self.ground, &mut step);
+        self.settle_ingresses(&mut step);
         to_tell.extend(self.records.quarantine.take_untold());
         for tenant in to_tell.union(&touched.tenants) {
             self.tell_tenant(tenant, &mut step);
@@ -226,6 +232,18 @@ impl Planner {
     ) -> (Vec<(IpAddr, Option<Allocation>)>, bool) {
         let owner_of = owner_of(&self.clusters);
         self.addresses.settle(&owner_of, &mut self.ground, &self.records, touched, now)
+    }
+
+    /// Before it is settled who has which name.
+    fn place_ingresses(&mut self, touched: &mut records::Touched) {
+        let Self { federation, records, ground, zones, clusters, clusters_of_tenant, broken, .. } = self;
+        federation.place(&World { ground, zones, clusters, clusters_of_tenant, broken }, records, touched);
+    }
+
+    /// Once it is.
+    fn settle_ingresses(&mut self, step: &mut Step) {
+        let Self { federation, records, ground, zones, clusters, clusters_of_tenant, broken, .. } = self;
+        federation.settle(&World { ground, zones, clusters, clusters_of_tenant, broken }, records, step);
     }
 
     fn tell_tenant(&self, name: &ObjectName, step: &mut Step) {
@@ -323,6 +341,9 @@ impl Planner {
         if fact.is_none() {
             self.records.forget_held(name, touched);
         }
+        if changed {
+            self.federation.touch_all();
+        }
         self.records.touch_tenant(name, changed, touched);
         let namespaces = [self.ground.tenant(name).map(AsRef::as_ref), fact.map(|fact| &fact.value)];
         for tenant in namespaces.into_iter().flatten() {
@@ -359,6 +380,7 @@ impl Planner {
         }
         for (before, after) in &holdings {
             self.records.touch_cluster(before.as_deref(), after.as_deref(), touched);
+            self.federation.touch_holding(before.as_deref(), after.as_deref());
             for holding in [before, after].into_iter().flatten() {
                 self.addresses.touch_cluster(&holding.cluster);
                 self.addresses.touch_suffix(&holding.subtree);
@@ -433,12 +455,28 @@ impl Planner {
                     }
                 }
                 FactChange::ReverseNumber(apex, number) => _ = self.reverse_numbers.insert(apex, number),
-                FactChange::Other(object, present) => {
+                FactChange::Ingress(object, fact) => {
                     self.broken.remove(&object);
-                    step.retract_status(object.clone(), !present);
-                    if present {
-                        let refusal = Refusal::NotYet(object.kind.as_str());
-                        step.set_status(object, Status::refused(&refusal));
+                    self.federation.enter(&object, fact);
+                }
+                FactChange::IngressClass(name, fact) => {
+                    self.broken.remove(&ObjectRef::cluster_scoped(Kind::IngressClass, name.clone()));
+                    self.federation.enter_class(&name, fact);
+                }
+                FactChange::FederationPolicy(name, fact) => {
+                    self.broken.remove(&ObjectRef::cluster_scoped(Kind::FederationPolicy, name.clone()));
+                    self.federation.enter_policy(&name, fact);
+                }
+                FactChange::Certificate(secret, certificate) => {
+                    self.broken.remove(&secret);
+                    self.federation.enter_certificate(&secret, certificate);
+                }
+                FactChange::Other(object, _) => {
+                    self.broken.remove(&object);
+                    step.retract_status(object.clone(), true);
+                    // It may have been one.
+                    if object.kind == Kind::Secret {
+                        self.federation.enter_certificate(&object, None);
                     }
                 }
                 FactChange::Broken(object, refusal) => {
@@ -447,6 +485,7 @@ impl Planner {
                     match object.kind {
                         Kind::Zone => touched.zones |= !self.zones.contains_key(&object.name),
                         Kind::Tenant => _ = touched.tenants.insert(object.name.clone()),
+                        Kind::FederationPolicy => self.federation.touch_policy(&object.name),
                         _ => {}
                     }
                     self.broken.insert(object, refusal);
@@ -467,14 +506,17 @@ impl Planner {
         let of_tenant = self.clusters_of_tenant.entry(cluster.tenant.clone()).or_default();
         of_tenant.insert(cluster.name.clone());
         let Some(state) = self.clusters.get_mut(&cluster.name) else {
+            self.federation.touch_cluster(None, Some(&cluster));
             let state = ClusterState { seniority, generation, cluster, draft: None, accepted: false };
             self.clusters.insert(state.cluster.name.clone(), state);
             return;
         };
+        self.federation.touch_cluster(Some(&state.cluster), Some(&cluster));
         if state.cluster.tenant != cluster.tenant {
             forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
         }
         if state.seniority != seniority {
+            self.federation.touch_cluster(Some(&state.cluster), None);
             // Its claims stand in their lines under the old seniority.
             release(&mut self.claims, state, queue);
             state.draft = None;
@@ -488,6 +530,7 @@ impl Planner {
         step.retract_status(cluster_object(name), true);
         let Some(state) = self.clusters.remove(name) else { return };
         self.leaving.extend(self.rest_of(name, step.now()));
+        self.federation.touch_cluster(Some(&state.cluster), None);
         release(&mut self.claims, &state, queue);
         forget_tenant(&mut self.clusters_of_tenant, &state.cluster);
         self.unschedule(name);
@@ -569,6 +612,9 @@ impl Planner {
             self.withdrawals.extend(withdraw_at.map(|at| (at, who.cluster.clone())));
         }
         if let Some(state) = self.clusters.get_mut(&who.cluster) {
+            if state.accepted != accepts {
+                self.federation.touch_cluster(None, Some(&state.cluster));
+            }
             state.accepted = accepts;
         }
     }

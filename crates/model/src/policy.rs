@@ -39,7 +39,7 @@ pub struct RecordClaim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub refusal: Refusal,
-    /// As it stands in an endpoint of a `DNSEndpoint`, such as `targets[2]`.
+    /// As it stands in an endpoint of a `DNSEndpoint`, such as `targets[2]`, or in an Ingress, such as `rules[0].host`.
     pub field: String,
 }
 
@@ -92,6 +92,18 @@ pub fn judge(ground: &Ground, applicant: &Applicant, claim: &RecordClaim) -> Res
     check_size(&claim.data)?;
     targets::judge(ground, applicant, claim, zone.hand_out)?;
     Ok(Placed { apex: zone.apex.clone(), ttl, authoritative: zone.authoritative, hand_out: zone.hand_out })
+}
+
+/// Whether a host may be a tenant's, if nobody else wants the same, and where its name stands: outside every zone nowhere.
+pub fn judge_host(ground: &Ground, tenant: &ObjectName, host: &DnsName) -> Result<Option<Placed>, Refusal> {
+    let applicant = Applicant { tenant: tenant.clone(), cluster: None };
+    let zone = names::judge_anywhere(ground, &applicant, host)?;
+    Ok(zone.map(|zone| Placed {
+        apex: zone.apex.clone(),
+        ttl: zone.ttl,
+        authoritative: zone.authoritative,
+        hand_out: zone.hand_out,
+    }))
 }
 
 fn check_size(data: &RecordData) -> Result<(), Refused> {

@@ -148,6 +148,42 @@ pub enum Refusal {
     #[error("no record of yours at {name} leads to {address}; publish one")]
     PtrDoesNotResolve { name: DnsName, address: IpAddr },
 
+    // What tenants are told of their Ingresses.
+    #[error("it has neither rules nor a default backend")]
+    NothingToServe,
+    #[error("no FederationPolicy is called {0}, which its class names")]
+    UnknownPolicy(ObjectName),
+    #[error("FederationPolicy {0}, which its class names, is refused itself")]
+    RefusedPolicy(ObjectName),
+    #[error("IngressClass {0} is refused itself")]
+    RefusedClass(ObjectName),
+    #[error("the path cannot be used: {reason}")]
+    BadPath { reason: String },
+    #[error("the backend cannot be used: {reason}")]
+    BadBackend { reason: String },
+    #[error("the annotation cannot be used: {reason}")]
+    BadAnnotation { reason: String },
+    /// The holder is the tenant's own.
+    #[error("{path} of {} is served by {holder}, which was first", any_host(.host.as_ref()))]
+    RouteHeld { host: Option<DnsName>, path: String, holder: ObjectRef },
+    #[error("{path} of {} is there twice in this very Ingress", any_host(.host.as_ref()))]
+    RouteTwice { host: Option<DnsName>, path: String },
+    #[error("a rule without a host serves every host of your own, and you share all your domains; name a host")]
+    NoHostOfYourOwn,
+    #[error("the entry names no Secret")]
+    NoSecretNamed,
+    #[error("there is no Secret {name} of type kubernetes.io/tls beside the Ingress")]
+    UnknownSecret { name: ObjectName },
+    #[error("Secret {name} cannot be used: {reason}")]
+    BadCertificate { name: ObjectName, reason: String },
+    #[error("none of the entry's hosts is one that the rules have")]
+    HostNotInRules,
+    /// The holder is the tenant's own.
+    #[error("the certificate of {} is that of {holder}, which was first", any_host(.host.as_ref()))]
+    CertificateHeld { host: Option<DnsName>, holder: ObjectRef },
+    #[error("it does not say where its ingress controller is reached; give `{field}` of Cluster {cluster}")]
+    NoIngressAddress { cluster: ClusterName, field: &'static str },
+
     // What operators are told of their pools.
     #[error("some of {range} belongs to AddressPool {holder}, which was first")]
     RangeTaken { range: Cidr, holder: ObjectName },
@@ -162,6 +198,11 @@ pub enum Refusal {
 /// An object of one's own, or somebody else's.
 fn told(holder: Option<&ObjectRef>) -> String {
     holder.map_or_else(|| "somebody else".to_owned(), ToString::to_string)
+}
+
+/// A rule without a host is of all of them.
+fn any_host(host: Option<&DnsName>) -> String {
+    host.map_or_else(|| "every other host".to_owned(), ToString::to_string)
 }
 
 impl Refusal {
@@ -222,6 +263,20 @@ impl Refusal {
             Self::PtrDoesNotResolve { .. } => "PtrDoesNotResolve",
             Self::RangeTaken { .. } => "RangeTaken",
             Self::TooFast { .. } => "TooFast",
+            Self::NothingToServe => "NothingToServe",
+            Self::UnknownPolicy(_) => "UnknownPolicy",
+            Self::RefusedPolicy(_) => "RefusedPolicy",
+            Self::RefusedClass(_) => "RefusedClass",
+            Self::BadPath { .. } => "BadPath",
+            Self::BadBackend { .. } => "BadBackend",
+            Self::BadAnnotation { .. } => "BadAnnotation",
+            Self::RouteHeld { .. } | Self::RouteTwice { .. } => "RouteTaken",
+            Self::NoHostOfYourOwn => "NoHostOfYourOwn",
+            Self::NoSecretNamed | Self::UnknownSecret { .. } => "UnknownSecret",
+            Self::BadCertificate { .. } => "BadCertificate",
+            Self::HostNotInRules => "HostNotInRules",
+            Self::CertificateHeld { .. } => "CertificateTaken",
+            Self::NoIngressAddress { .. } => "NoIngressAddress",
         }
     }
 

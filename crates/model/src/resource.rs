@@ -102,6 +102,7 @@ pub struct Cluster {
     /// Where it is there, `nodes` are those that somebody saw.
     pub access: Option<Access>,
     pub ingress: IngressMode,
+    pub controller: IngressController,
     pub allowed_sources: Arc<[Cidr]>,
     pub proof: Arc<Proof>,
     pub limits: Limits,
@@ -228,6 +229,17 @@ pub struct Node {
     pub name: String,
     pub addresses: Vec<IpAddr>,
     pub ready: bool,
+}
+
+/// The ingress controller inside a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IngressController {
+    /// The class of the Ingresses that it serves.
+    pub class: Option<Arc<str>>,
+    /// Where it takes plain HTTP.
+    pub http: Vec<SocketAddr>,
+    /// Where it takes HTTPS.
+    pub https: Vec<SocketAddr>,
 }
 
 /// What the `apps` name of a cluster points at.

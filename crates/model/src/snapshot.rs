@@ -6,14 +6,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use rpds::HashTrieMapSync;
+use rpds::{HashTrieMapSync, HashTrieSetSync};
 
 use crate::allocation::Entry;
 use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, Kind, ObjectName, ObjectRef};
+use crate::ingress::Steering;
 use crate::name::DnsName;
-use crate::network::Cidr;
+use crate::network::{Cidr, Location};
 use crate::plan::AGENTS_LABEL;
 use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
@@ -21,6 +22,7 @@ pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
 use crate::routes::HttpTable;
+use crate::steering::MemberKey;
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -32,6 +34,8 @@ pub struct Snapshot {
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) http: HttpTable,
+    /// Ingresses of others' classes, of which nothing is said.
+    pub(crate) foreign: HashTrieSetSync<ObjectRef>,
     /// What tenants have published by claims of their own.
     pub(crate) names: HashTrieMapSync<DnsName, Arc<TenantName>>,
     /// How many records each tenant has there.
@@ -67,6 +71,11 @@ impl Snapshot {
     /// Where HTTP requests go.
     pub fn http(&self) -> &HttpTable {
         &self.http
+    }
+
+    /// Whether it is an Ingress that others serve.
+    pub fn is_foreign(&self, object: &ObjectRef) -> bool {
+        self.foreign.contains(object)
     }
 
     /// The accepted zones and the reverse zones of the pools, in no order.
@@ -326,9 +335,39 @@ pub struct KeptSet {
 pub struct NameRecords {
     pub name: DnsName,
     pub records: Arc<[RecordSet]>,
+    /// Which of its addresses a client gets is chosen query by query.
+    ///
+    /// `records` hold the addresses of all members then, and the zone's digest and number follow from them alone: health and
+    /// load are no content. So whoever has a copy of the zone (a secondary, ExternalDNS by a `DNSEndpoint`) has all
+    /// members, and answers with those that are out, too.
+    pub steered: Option<Arc<SteeredName>>,
+}
+
+/// How the addresses of a name are chosen. Where something decides that changes by the second, it stands in
+/// [`Standings`](crate::steering::Standings).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteeredName {
+    pub steering: Steering,
+    /// By the names of their clusters.
+    pub members: Vec<SteeredMember>,
+}
+
+/// A cluster that a steered name can lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteeredMember {
+    pub cluster: ClusterName,
+    pub key: MemberKey,
+    pub location: Location,
+    /// Of both families.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl NameRecords {
+    /// Everybody who asks gets all of them.
+    pub fn plain(name: DnsName, records: Arc<[RecordSet]>) -> Self {
+        Self { name, records, steered: None }
+    }
+
     /// The addresses that it leads to by itself.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let of_set = |set: &RecordSet| match &set.data {
@@ -444,6 +483,37 @@ pub enum Detail {
         digest: Digest,
         parts: Vec<PartStatus>,
     },
+    Ingress {
+        /// The clusters that serve it.
+        members: Vec<ClusterName>,
+        /// What became of its paths, its certificates and its members.
+        parts: Vec<IngressPart>,
+        /// The records that stand for its hosts, as far as they are not another Ingress'.
+        published: Vec<PublishedSet>,
+    },
+}
+
+impl Detail {
+    /// What became of each part, where the object has parts: what it is called, and the refusal.
+    pub fn parts(&self) -> Vec<(&str, Result<(), &Refused>)> {
+        match self {
+            Self::Records { parts, .. } => {
+                parts.iter().map(|part| (&*part.part, part.outcome.as_ref().map(|_| ()))).collect()
+            }
+            Self::Ingress { parts, .. } => {
+                parts.iter().map(|part| (&*part.part, part.outcome.as_ref().copied())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// What became of a path, a certificate, a member or an annotation of an Ingress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressPart {
+    /// `host/path`, `defaultBackend`, `tls[0]`, the name of a cluster or of an annotation.
+    pub part: Arc<str>,
+    pub outcome: Result<(), Refused>,
 }
 
 /// A reverse zone, and under which number its content is served.
@@ -499,6 +569,9 @@ impl Condition {
     /// The reverse zones of the pool are answered for.
     pub const REVERSE_SERVED: &'static str = "ReverseServed";
 
+    /// At least one cluster serves the Ingress.
+    pub const PLACED: &'static str = "Placed";
+
     /// Objects in the tenant's namespace are its own.
     pub const NAMESPACE_OWNED: &'static str = "NamespaceOwned";
     /// Names would go in a mass, and are served on until somebody lets them go.
@@ -525,6 +598,8 @@ pub struct Changes {
     pub clusters: Vec<ClusterName>,
     /// The addresses of which a home has something else written down, or is to.
     pub addresses: Vec<IpAddr>,
+    /// The hosts that are served otherwise than before, and the suffixes below which others are.
+    pub hosts: Vec<DnsName>,
     /// The objects whose status is another than before.
     pub statuses: Vec<ObjectRef>,
 }
@@ -544,4 +619,5 @@ pub struct NameChange {
     pub apex: DnsName,
     pub name: DnsName,
     pub records: Arc<[RecordSet]>,
+    pub steered: Option<Arc<SteeredName>>,
 }

@@ -44,16 +44,13 @@ pub fn read(text: &str) -> Result<Asked, HostError> {
     if text.is_empty() {
         return Err(HostError::Missing);
     }
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, rest) = rest.split_once(']').ok_or(HostError::Malformed)?;
-            let _: std::net::Ipv6Addr = address.parse().map_err(|_| HostError::Malformed)?;
-            (None, rest.strip_prefix(':').or(rest.is_empty().then_some("")).ok_or(HostError::Malformed)?)
-        }
-        None => {
-            let (host, port) = text.split_once(':').unwrap_or((text, ""));
-            (Some(host), port)
-        }
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']').ok_or(HostError::Malformed)?;
+        let _: std::net::Ipv6Addr = address.parse().map_err(|_| HostError::Malformed)?;
+        (None, rest.strip_prefix(':').or(rest.is_empty().then_some("")).ok_or(HostError::Malformed)?)
+    } else {
+        let (host, port) = text.split_once(':').unwrap_or((text, ""));
+        (Some(host), port)
     };
     let is_port = port.bytes().all(|octet| octet.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok());
     if !is_port {

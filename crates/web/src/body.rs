@@ -56,12 +56,15 @@ pub(crate) struct Progress {
     changed: tokio::sync::Notify,
 }
 
+// Four answers to four questions.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Default)]
 struct Said {
     has_ended: bool,
     refusal: Option<Refusal>,
     is_wanted: bool,
     has_response: bool,
+    is_abandoned: bool,
     received: u64,
     waiting: Option<Waker>,
 }
@@ -85,15 +88,25 @@ impl Progress {
 
     /// The member wants the body.
     pub(crate) fn go_ahead(&self) {
+        self.tell(|said| said.is_wanted = true);
+    }
+
+    /// The member has answered. A body that it has not asked for by then it does not want.
+    pub(crate) fn responded(&self) {
+        self.tell(|said| said.has_response = true);
+    }
+
+    /// The response is over: whatever is left of the request is sent in vain.
+    pub(crate) fn abandon(&self) {
+        self.tell(|said| said.is_abandoned = true);
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Said)) {
         let mut said = self.lock();
-        said.is_wanted = true;
+        what(&mut said);
         if let Some(waiting) = said.waiting.take() {
             waiting.wake();
         }
-    }
-
-    pub(crate) fn responded(&self) {
-        self.lock().has_response = true;
     }
 
     pub(crate) fn received(&self) -> u64 {
@@ -178,12 +191,17 @@ impl Body for RequestBody {
 
 impl Streamed {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Refusal>>> {
-        ready!(self.poll_wanted(cx));
+        if !ready!(self.poll_wanted(cx)) {
+            return Poll::Ready(Some(Err(Refusal::BodyCut)));
+        }
         loop {
             let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if self.is_late(cx) => return Poll::Ready(Some(Err(Refusal::SlowBody))),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.progress.lock().waiting = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
             };
             self.waited += self.waiting.take().map(|since| since.elapsed()).unwrap_or_default();
             self.timer = None;
@@ -201,21 +219,31 @@ impl Streamed {
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
 
-    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(hold) = &mut self.hold {
-            let mut said = self.progress.lock();
-            if !said.is_wanted && hold.as_mut().poll(cx).is_pending() {
+    /// Whether anybody wants the body, or what is left of it.
+    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut said = self.progress.lock();
+        if said.is_abandoned {
+            return Poll::Ready(false);
+        }
+        if let Some(hold) = &mut self.hold
+            && !said.is_wanted
+        {
+            if said.has_response {
+                return Poll::Ready(false);
+            }
+            if hold.as_mut().poll(cx).is_pending() {
                 said.waiting = Some(cx.waker().clone());
                 return Poll::Pending;
             }
         }
+        drop(said);
         self.hold = None;
-        Poll::Ready(())
+        Poll::Ready(true)
     }
 
     /// Whether a client that we wait for takes too long. Time in which the member is slow does not count.
@@ -309,6 +337,8 @@ impl Body for ResponseBody {
 
 impl Carried {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        // Whoever asks for more has taken what was there.
+        self.exchange.hand(false);
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
                 let idle = self.idle;
@@ -329,17 +359,18 @@ impl Carried {
             };
             if let Some(data) = frame.data_ref() {
                 self.exchange.sent(data.len());
+                self.exchange.hand(true);
                 return Poll::Ready(Some(Ok(frame)));
             }
             if let Ok(trailers) = frame.into_trailers() {
-                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(trailers)))));
+                return Poll::Ready(Some(Ok(Frame::trailers(fit_to_trail(&trailers)))));
             }
         }
     }
 
     fn end(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.give_back();
+            lease.give_back(self.exchange.request_body());
         }
     }
 }
@@ -353,9 +384,9 @@ impl Drop for Carried {
     }
 }
 
-fn fit_to_trail(trailers: HeaderMap) -> HeaderMap {
+fn fit_to_trail(trailers: &HeaderMap) -> HeaderMap {
     let mut fit = HeaderMap::with_capacity(trailers.len());
-    for (name, value) in &trailers {
+    for (name, value) in trailers {
         if may_trail(name.as_str()) {
             fit.append(name.clone(), value.clone());
         }

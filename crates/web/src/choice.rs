@@ -41,7 +41,8 @@ pub fn choose<'a>(
     let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !addresses(entry, member).is_empty();
     let left = || entry.members.iter().filter(is_left);
     let well = || left().filter(|member| outlook.of(member).is_none_or(|known| !known.is_ejected(now)));
-    let turn = outlook.turn.fetch_add(1, Ordering::Relaxed);
+    // Another try is nobody's turn.
+    let turn = outlook.turn.fetch_add(usize::from(tried.is_empty()), Ordering::Relaxed);
     let nth = |count: usize| turn.checked_rem(count);
     match nth(well().count()) {
         Some(number) => well().nth(number),
@@ -170,14 +171,12 @@ impl EntryOutlook {
         }
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(uid, _)| entry.members.iter().any(|member| member.uid == *uid));
-        match members.iter().find(|(uid, _)| *uid == member.uid) {
-            Some((_, known)) => Arc::clone(known),
-            None => {
-                let new = Arc::new(Outlook::new(now));
-                members.push((Arc::clone(&member.uid), Arc::clone(&new)));
-                new
-            }
+        if let Some((_, known)) = members.iter().find(|(uid, _)| *uid == member.uid) {
+            return Arc::clone(known);
         }
+        let new = Arc::new(Outlook::new(now));
+        members.push((Arc::clone(&member.uid), Arc::clone(&new)));
+        new
     }
 
     /// Every request earns a part of a retry.

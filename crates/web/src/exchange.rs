@@ -18,11 +18,15 @@ const ACCESS: &str = "access";
 /// Counted and logged when it is dropped, which is when the last octet of the response was sent, or could not be.
 pub(crate) struct Exchange {
     link: Arc<Link>,
+    /// Among those of its connection.
+    number: u64,
     start: Instant,
     status: StatusCode,
     route: Option<Arc<EntryOutlook>>,
     in_flight: Option<InFlight>,
     request: Option<Arc<Progress>>,
+    /// Beside what `request` counts.
+    received: u64,
     sent: u64,
     is_broken: bool,
     refusal: Option<&'static str>,
@@ -41,14 +45,21 @@ struct Access {
 
 impl Exchange {
     pub(crate) fn begin(link: &Arc<Link>) -> Self {
+        Self::begun_at(link, Instant::now())
+    }
+
+    /// One whose head came a while ago.
+    pub(crate) fn begun_at(link: &Arc<Link>, start: Instant) -> Self {
         link.active.fetch_add(1, Ordering::Relaxed);
         Self {
             link: Arc::clone(link),
-            start: Instant::now(),
+            number: link.requests.fetch_add(1, Ordering::Relaxed),
+            start,
             status: StatusCode::OK,
             route: None,
             in_flight: None,
             request: None,
+            received: 0,
             sent: 0,
             is_broken: false,
             refusal: None,
@@ -73,6 +84,14 @@ impl Exchange {
         self.request = Some(Arc::clone(progress));
     }
 
+    pub(crate) fn received(&mut self, octets: usize) {
+        self.received += octets as u64;
+    }
+
+    pub(crate) fn request_body(&self) -> Option<Arc<Progress>> {
+        self.request.clone()
+    }
+
     /// A member has it.
     pub(crate) fn member(&mut self, cluster: &ClusterName, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
@@ -93,6 +112,11 @@ impl Exchange {
         self.sent += octets as u64;
     }
 
+    /// Whether a piece of the response waits for the client.
+    pub(crate) fn hand(&self, is_waiting: bool) {
+        self.link.hand(self.number, is_waiting);
+    }
+
     pub(crate) fn broke(&mut self) {
         self.is_broken = true;
     }
@@ -101,6 +125,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.link.active.fetch_sub(1, Ordering::Relaxed);
+        self.link.hand(self.number, false);
         self.link.ended();
         let took = self.start.elapsed();
         if let Some(route) = &self.route {
@@ -117,7 +142,7 @@ impl Drop for Exchange {
                 refusal = self.refusal,
                 member = member.as_ref().map(tracing::field::display),
                 protocol = self.link.protocol.label(),
-                received = self.request.as_ref().map_or(0, |body| body.received()),
+                received = self.received + self.request.as_ref().map_or(0, |body| body.received()),
                 sent = self.sent,
                 broken = self.is_broken,
                 micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),

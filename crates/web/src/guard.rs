@@ -5,7 +5,9 @@
 //! the same, and pipelined requests before it are answered first. Behind a request for another protocol it holds back
 //! whatever follows until a member granted it: those octets are no requests and must not become any.
 
-mod chunks;
+pub(crate) mod chunks;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future as _;
 use std::io;
@@ -24,6 +26,9 @@ use chunks::Chunks;
 
 /// As much as hyper reads at once.
 const PIECE: usize = 8 << 10;
+/// Clients that were refused need to hear it, and to stop: a way across the world and back, and what is in flight then.
+const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_OCTETS: usize = 1 << 20;
 /// What stands for a head that was refused.
 const STAND_IN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
@@ -58,6 +63,11 @@ struct Said {
 }
 
 impl Line {
+    /// Whose next request is refused, whatever it says.
+    pub(crate) fn refusing(refusal: Option<Refusal>) -> Self {
+        Self(Mutex::new(Said { refused: refusal.map(|refusal| (1, refusal)), ..Said::default() }))
+    }
+
     /// The next request is about to be answered; with a refusal, if it stands for one.
     pub(crate) fn begin(&self) -> Option<Refusal> {
         let mut said = self.lock();
@@ -66,8 +76,13 @@ impl Line {
         said.refused.take_if(|(refused, _)| *refused == number).map(|(_, refusal)| refusal)
     }
 
+    /// It was answered; the reader counts how long the client rests from here on.
     pub(crate) fn end(&self) {
-        self.lock().answered += 1;
+        let mut said = self.lock();
+        said.answered += 1;
+        if let Some(waiting) = said.waiting.take() {
+            waiting.wake();
+        }
     }
 
     /// Whether the protocol that was asked for was granted.
@@ -100,6 +115,8 @@ pub(crate) struct Guard<S> {
     looked: usize,
     state: State,
     timer: Option<(Wait, Pin<Box<Sleep>>)>,
+    /// Since our side was ended while the client may still be sending, and how much it may.
+    farewell: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +128,9 @@ enum State {
     Held,
     /// It was granted: this is no HTTP any more.
     Through,
-    /// Nothing is read any more.
+    /// Nothing is read any more; the refusal is being answered.
+    Refused,
+    /// The client has ended it, or is taken to have.
     Ended,
 }
 
@@ -126,7 +145,7 @@ enum Wait {
 impl<S> Guard<S> {
     /// `received` was read before it was known that this is HTTP/1.
     pub(crate) fn new(io: S, received: BytesMut, patience: Patience, line: Arc<Line>) -> Self {
-        Self { io, line, patience, received, ready: 0, looked: 0, state: State::Head, timer: None }
+        Self { io, line, patience, received, ready: 0, looked: 0, state: State::Head, timer: None, farewell: None }
     }
 
     fn refuse(&mut self, refusal: Refusal) {
@@ -136,7 +155,7 @@ impl<S> Guard<S> {
         drop(said);
         self.received = BytesMut::from(STAND_IN);
         self.ready = STAND_IN.len();
-        self.state = State::Ended;
+        self.state = State::Refused;
     }
 
     /// Whether there is something to give on, or the state changed; else more has to be received.
@@ -185,7 +204,7 @@ impl<S> Guard<S> {
                     Ok(taken) => self.ready = taken,
                     Err(malformed) => {
                         self.line.lock().fault = Some(malformed.into());
-                        self.state = State::Ended;
+                        self.state = State::Refused;
                         return Err(io::Error::new(io::ErrorKind::InvalidData, malformed));
                     }
                 }
@@ -201,7 +220,7 @@ impl<S> Guard<S> {
                 self.ready = self.received.len();
                 Ok(self.ready > 0)
             }
-            State::Held | State::Ended => Ok(false),
+            State::Held | State::Refused | State::Ended => Ok(false),
         }
     }
 
@@ -210,10 +229,19 @@ impl<S> Guard<S> {
         self.state = if left == 0 { State::Head } else { State::Sized(left) };
     }
 
+    /// Nothing has come. A connection at rest holds no buffer.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
+        if self.received.is_empty() {
+            self.received = BytesMut::new();
+        }
+        self.is_late(cx)
+    }
+
     /// Whether the client took too long for what comes next.
     fn is_late(&mut self, cx: &mut Context<'_>) -> Option<Wait> {
         let (is_first, is_busy) = {
-            let said = self.line.lock();
+            let mut said = self.line.lock();
+            said.waiting = Some(cx.waker().clone());
             (said.heads == 0, said.answered < said.heads)
         };
         let wait = match self.state {
@@ -254,15 +282,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
             }
             match guard.state {
                 State::Ended => return Poll::Ready(Ok(())),
+                // An end would be taken for the client's, and the answer not be sent. hyper ends it after that.
+                State::Refused => return Poll::Pending,
                 State::Held => {
                     let mut said = guard.line.lock();
-                    match said.granted {
-                        Some(granted) => guard.state = if granted { State::Through } else { State::Head },
-                        None => {
-                            said.waiting = Some(cx.waker().clone());
-                            return Poll::Pending;
-                        }
-                    }
+                    let Some(granted) = said.granted else {
+                        said.waiting = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    };
+                    guard.state = if granted { State::Through } else { State::Head };
                 }
                 State::Through => return Pin::new(&mut guard.io).poll_read(cx, buf),
                 State::Sized(left) => {
@@ -278,7 +306,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 State::Head | State::Chunked(_) => {
                     let received = match poll_receive(&mut guard.io, cx, &mut guard.received) {
                         Poll::Ready(received) => received?,
-                        Poll::Pending => match guard.is_late(cx) {
+                        Poll::Pending => match guard.wait(cx) {
                             None => return Poll::Pending,
                             Some(Wait::Idle) => 0,
                             Some(Wait::Opening) if guard.received.is_empty() => 0,
@@ -306,7 +334,7 @@ fn poll_receive<S: AsyncRead + Unpin>(
     tokio_util::io::poll_read_buf(Pin::new(io), cx, into)
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().io).poll_write(cx, octets)
     }
@@ -315,8 +343,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         Pin::new(&mut self.get_mut().io).poll_flush(cx)
     }
 
+    /// What a client is still sending is thrown away for a moment: a socket that is closed over it takes back the answer.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+        let guard = self.get_mut();
+        if guard.farewell.is_none() {
+            ready!(Pin::new(&mut guard.io).poll_shutdown(cx))?;
+        }
+        if !matches!(guard.state, State::Refused | State::Sized(_) | State::Chunked(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        let (timer, left) =
+            guard.farewell.get_or_insert_with(|| (Box::pin(tokio::time::sleep(FAREWELL)), FAREWELL_OCTETS));
+        loop {
+            guard.received.clear();
+            match poll_receive(&mut guard.io, cx, &mut guard.received) {
+                Poll::Ready(Ok(1..)) if *left > PIECE => *left -= guard.received.len().min(*left),
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return timer.as_mut().poll(cx).map(Ok),
+            }
+        }
     }
 
     fn poll_write_vectored(

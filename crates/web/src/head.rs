@@ -16,10 +16,9 @@ pub const MAX_FIELDS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
+    /// Lines that do not end with CR and LF among it: which of two faults is met first depends on the pieces it comes in.
     #[error("it breaks the syntax of HTTP/1.1")]
     Syntax,
-    #[error("a line does not end with CR and LF")]
-    LineEnd,
     #[error("its target is none")]
     Target,
     #[error("Content-Length is not one number")]
@@ -63,7 +62,15 @@ pub enum Version {
 /// None until all of it is there.
 pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
+    Ok(parse(received, &mut fields)?.map(|(head, _)| head))
+}
+
+/// The same, and the parts of it.
+pub(crate) fn parse<'fields, 'octets>(
+    received: &'octets [u8],
+    fields: &'fields mut [httparse::Header<'octets>; MAX_FIELDS],
+) -> Result<Option<(Head, httparse::Request<'fields, 'octets>)>, Refusal> {
+    let mut request = httparse::Request::new(fields);
     let window = &received[..received.len().min(MAX_HEAD)];
     let length = match request.parse(window) {
         Ok(httparse::Status::Complete(length)) => length,
@@ -92,7 +99,7 @@ pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
     if upgrade && !matches!(framing, Framing::None | Framing::Sized(0)) {
         return Err(Malformed::UpgradeWithBody.into());
     }
-    Ok(Some(Head { length, framing, upgrade }))
+    Ok(Some((Head { length, framing, upgrade }, request)))
 }
 
 /// How long a body is said to be, which must be said once and plainly (RFC 9112 6.3).
@@ -125,16 +132,24 @@ pub fn framing<'a>(version: Version, fields: impl Iterator<Item = (&'a str, &'a 
     }
 }
 
-/// Both fields are needed (RFC 9110 7.8).
+/// Both fields are needed (RFC 9110 7.8). HTTP itself and TLS are not granted to anybody: a member would then read
+/// requests that we have not seen. Such a wish may be ignored, and is.
 pub fn wants_upgrade<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> bool {
-    let (mut named, mut protocol) = (false, false);
+    let (mut named, mut protocol, mut hidden) = (false, false, false);
     for (name, value) in fields {
         if name.eq_ignore_ascii_case("connection") {
             named |= crate::headers::tokens(value).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
         }
-        protocol |= name.eq_ignore_ascii_case("upgrade") && !value.is_empty();
+        if name.eq_ignore_ascii_case("upgrade") {
+            protocol = true;
+            hidden |= crate::headers::tokens(value).any(|token| {
+                let starts =
+                    |known: &[u8]| token.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known));
+                starts(b"h2") || starts(b"h3") || starts(b"http") || starts(b"tls")
+            });
+        }
     }
-    named && protocol
+    named && protocol && !hidden
 }
 
 fn strict_lines(head: &[u8]) -> Result<(), Malformed> {
@@ -146,7 +161,7 @@ fn strict_lines(head: &[u8]) -> Result<(), Malformed> {
             _ => false,
         };
         if is_lone {
-            return Err(Malformed::LineEnd);
+            return Err(Malformed::Syntax);
         }
         before = Some(octet);
     }
@@ -171,6 +186,10 @@ mod tests {
             ("POST / HTTP/1.0\r\ncontent-length: 0\r\n\r\n", Framing::Sized(0), false),
             ("GET / HTTP/1.1\r\nconnection: keep-alive, Upgrade\r\nupgrade: websocket\r\n\r\n", Framing::None, true),
             ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket, H2C\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: HTTP/2.0\r\n\r\n", Framing::None, false),
+            ("GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: TLS/1.2\r\n\r\n", Framing::None, false),
             ("GET / HTTP/1.0\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", Framing::None, false),
         ] {
             let expected = Head { length: text.len(), framing, upgrade };
@@ -181,7 +200,7 @@ mod tests {
 
     #[test]
     fn heads_that_could_mean_two_things_are_refused() {
-        use Malformed::{BothLengths, Encoding, Length, LineEnd, Syntax, Target, UpgradeWithBody};
+        use Malformed::{BothLengths, Encoding, Length, Syntax, Target, UpgradeWithBody};
         let with = |field: &str| format!("POST / HTTP/1.1\r\nhost: a\r\n{field}\r\n\r\n");
         for (text, expected) in [
             (with("content-length: 5\r\ntransfer-encoding: chunked"), BothLengths),
@@ -216,9 +235,9 @@ mod tests {
             (with("x\u{1}: y"), Syntax),
             (with("x: a\0b"), Syntax),
             (with("x: a\rb"), Syntax),
-            (with("x: a\ny: b"), LineEnd),
-            ("POST / HTTP/1.1\nhost: a\n\n".into(), LineEnd),
-            ("POST / HTTP/1.1\r\nhost: a\r\nx: y\n\r\n".into(), LineEnd),
+            (with("x: a\ny: b"), Syntax),
+            ("POST / HTTP/1.1\nhost: a\n\n".into(), Syntax),
+            ("POST / HTTP/1.1\r\nhost: a\r\nx: y\n\r\n".into(), Syntax),
             ("POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n".into(), Encoding),
             ("POST / HTTP/2.0\r\nhost: a\r\n\r\n".into(), Syntax),
             ("POST / HTTP/1.2\r\nhost: a\r\n\r\n".into(), Syntax),

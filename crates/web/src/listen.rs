@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -14,10 +14,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::certificates::Certificates;
 use crate::choice::Members;
 use crate::connection::{self, Arrival};
+use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
 use crate::openings::Openings;
 use crate::refusal::Refusal;
@@ -27,10 +29,8 @@ use crate::upstream::{Trust, Upstream};
 /// Clients of a whole region reconnect at once after an outage; the kernel bounds this by `somaxconn` (4,096 by default).
 const BACKLOG: i32 = 4096;
 /// A peer that is gone without a word is noticed within two minutes.
-pub(crate) const KEEPALIVE: TcpKeepalive =
+const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15)).with_retries(4);
-/// Who takes nothing of what is sent to it for so long has gone, or means no good.
-const UNTAKEN: Duration = Duration::from_mins(1);
 /// What rests is looked at so often.
 const SWEEP: Duration = Duration::from_secs(5);
 /// When the kernel has no descriptor left, the next attempt waits.
@@ -71,10 +71,6 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for the old connections' last minute.
     socket.set_reuse_address(true)?;
-    // Connections inherit these from their listener, which saves them the calls.
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&KEEPALIVE)?;
-    socket.set_tcp_user_timeout(Some(UNTAKEN))?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -101,15 +97,20 @@ pub enum StartError {
 /// What a thread has for all of its connections.
 pub(crate) struct Worker {
     pub(crate) table: Arc<ArcSwap<HttpTable>>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) members: Arc<Members>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) upstream: Upstream,
+    pub(crate) lean: Lean,
     pub(crate) drain: CancellationToken,
     doors: [DoorMetrics; 2],
 }
 
 impl Worker {
+    pub(crate) fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.settings.trusted_proxies.iter().any(|range| range.contains(peer))
+    }
+
     pub(crate) fn metrics_of(&self, door: DoorKind) -> &DoorMetrics {
         &self.doors[usize::from(door == DoorKind::Https)]
     }
@@ -130,6 +131,7 @@ pub fn start(
     table: &Arc<ArcSwap<HttpTable>>,
     metrics: &Metrics,
 ) -> Result<Running, StartError> {
+    let settings = Arc::new(settings);
     let members = Arc::new(Members::new(std::time::Instant::now()));
     metrics.watch(&members, table);
     let certificates = Arc::new(Certificates::new().map_err(StartError::Tls)?);
@@ -153,9 +155,10 @@ pub fn start(
             members: Arc::clone(&members),
             certificates: Arc::clone(&certificates),
             upstream: Upstream::new(&settings, &trust, metrics),
+            lean: Lean::new(&settings),
             drain: drain.clone(),
             doors: [metrics.of(DoorKind::Http), metrics.of(DoorKind::Https)],
-            settings: settings.clone(),
+            settings: Arc::clone(&settings),
         });
         let share = listeners.iter().map(|(kind, listener)| Ok((*kind, listener.try_clone()?)));
         let share: Vec<_> = share.collect::<io::Result<_>>().map_err(StartError::Listeners)?;
@@ -217,6 +220,7 @@ async fn run(
             loop {
                 tokio::time::sleep(SWEEP).await;
                 worker.upstream.sweep();
+                worker.lean.sweep();
             }
         })
     };
@@ -256,18 +260,17 @@ async fn accept(
                 continue;
             }
         };
-        let place = Place::take(&worker, kind, &open);
+        let place = Place::take(&worker, kind, &open, &connections);
         if open.load(Ordering::Relaxed) > limits.connections {
             connection::refused(&worker, kind, &Refusal::TooManyConnections(limits.connections));
             continue;
         }
-        prepare(&stream);
-        let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(peer.ip()));
+        prepare(&stream, worker.settings.timeouts.untaken);
+        let is_trusted = worker.is_trusted(peer.ip());
         let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
         let worker = Arc::clone(&worker);
-        connections.spawn(async move {
-            let _place = place;
-            let arrival = Arrival { door: kind, stream, peer, opening };
+        tokio::spawn(async move {
+            let arrival = Arrival { door: kind, stream, peer, opening, place };
             tokio::select! {
                 () = connection::serve(Arc::clone(&worker), arrival) => {}
                 Ok(refusal) = displaced => connection::refused(&worker, kind, &refusal),
@@ -276,24 +279,27 @@ async fn accept(
     }
 }
 
-/// As listeners of ours have it; those of others may not.
-fn prepare(stream: &TcpStream) {
+/// Whoever made the listener, and whichever end this is.
+pub(crate) fn prepare(stream: &TcpStream, untaken: Duration) {
     let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(stream).set_tcp_user_timeout(Some(UNTAKEN));
+    let socket = SockRef::from(stream);
+    let _ = socket.set_tcp_keepalive(&KEEPALIVE);
+    let _ = socket.set_tcp_user_timeout(Some(untaken));
 }
 
-/// One of a door's connections.
-struct Place {
+/// One of a door's connections, whatever protocol it has changed to: it counts, and is waited for at the end.
+pub(crate) struct Place {
     worker: Arc<Worker>,
     kind: DoorKind,
     open: Arc<AtomicUsize>,
+    _awaited: TaskTrackerToken,
 }
 
 impl Place {
-    fn take(worker: &Arc<Worker>, kind: DoorKind, open: &Arc<AtomicUsize>) -> Self {
+    fn take(worker: &Arc<Worker>, kind: DoorKind, open: &Arc<AtomicUsize>, connections: &TaskTracker) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         worker.metrics_of(kind).open.inc();
-        Self { worker: Arc::clone(worker), kind, open: Arc::clone(open) }
+        Self { worker: Arc::clone(worker), kind, open: Arc::clone(open), _awaited: connections.token() }
     }
 }
 

@@ -55,6 +55,10 @@ pub enum Refusal {
     TooManyOpenings(usize),
     #[error("{from} has {limit} connections without a request, and this one had waited longest")]
     TooManyOpeningsOfSource { from: IpAddr, limit: usize },
+    #[error("the client did not take what it had asked for")]
+    Untaken,
+    #[error("a trusted proxy has to send a PROXY header of its own first, and sent something else")]
+    BadOuterHeader,
     #[error("the TLS hello names no server")]
     NoServerName,
     #[error("there is no certificate for {0}")]
@@ -91,6 +95,8 @@ impl Refusal {
             Self::TooManyConnections(_) => "TooManyConnections",
             Self::TooManyOpenings(_) => "TooManyOpenings",
             Self::TooManyOpeningsOfSource { .. } => "TooManyOpeningsOfSource",
+            Self::Untaken => "Untaken",
+            Self::BadOuterHeader => "BadOuterHeader",
             Self::NoServerName => "NoServerName",
             Self::UnknownServerName(_) => "UnknownServerName",
             Self::HandshakeFailed => "HandshakeFailed",
@@ -132,6 +138,8 @@ impl Refusal {
             | Self::TooManyConnections(_)
             | Self::TooManyOpenings(_)
             | Self::TooManyOpeningsOfSource { .. }
+            | Self::Untaken
+            | Self::BadOuterHeader
             | Self::NoServerName
             | Self::UnknownServerName(_)
             | Self::HandshakeFailed => StatusCode::BAD_REQUEST,

@@ -1,7 +1,7 @@
 //! One request, from its head to its answer. This file holds all the branching; it reads from top to bottom.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{
@@ -9,7 +9,8 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use model::routes::{Entry, Member};
 
@@ -26,7 +27,11 @@ use crate::tunnel;
 use crate::upstream::{Lease, Need, Unsent};
 
 /// Other members that are asked where the first cannot be: with more the client has given up.
-const RETRIES: usize = 2;
+pub(crate) const RETRIES: usize = 2;
+
+/// Of a body that nobody wants, before its stream is cut.
+const UNREAD_TIME: Duration = Duration::from_secs(1);
+const UNREAD_OCTETS: usize = 1 << 20;
 
 pub(crate) async fn answer(worker: Arc<Worker>, link: Arc<Link>, request: Request<Incoming>) -> Response<ResponseBody> {
     let mut exchange = Exchange::begin(&link);
@@ -76,13 +81,13 @@ async fn decide(
     }
     let client_end = asks_tunnel.then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
+    let unread = Unread { incoming: Some(incoming), is_http2: parts.version == Version::HTTP_2 };
     let framing = check(&parts)?;
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
     let path = parts.uri.path();
-    let is_trusted = worker.settings.trusted_proxies.iter().any(|range| range.contains(link.peer.ip()));
     if Exchange::is_logged() {
-        exchange.log(link.peer.ip(), &parts.method, &asked.text, path);
+        exchange.log(link.client.ip(), &parts.method, &asked.text, path);
     }
     let (entry, outlook) = {
         let table = worker.table.load();
@@ -97,7 +102,7 @@ async fn decide(
     };
     exchange.route(&outlook);
 
-    let vouched = if is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
+    let vouched = if link.is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
     let said = vouched.said();
     let is_https = link.door == DoorKind::Https || said.proto.is_some_and(|said| headers::first_proto(said) == "https");
     if entry.options.redirect_to_https && !is_https {
@@ -127,12 +132,12 @@ async fn decide(
         conversation: timeouts.stream,
     };
     let hold = is_asked_first.then_some(timeouts.go_ahead);
-    let (body, progress) = RequestBody::new(incoming, terms, link.line.clone(), hold);
+    let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
     exchange.body(&progress);
-    let asker = Asker { client: link.peer.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
+    let who = Asker { client: link.client.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
         asked: &asked,
-        headers: outbound_headers(&parts.headers, asker, said, hops),
+        headers: outbound_headers(&parts.headers, who, said, hops),
         parts: &parts,
         asks_tunnel,
         is_asked_first: is_asked_first && !body.is_empty(),
@@ -140,6 +145,37 @@ async fn decide(
     let (response, lease, member) =
         forward(worker, &entry, &outlook, &outbound, need, body, &progress, exchange).await?;
     finish(response, lease, member, client_end)
+}
+
+/// A body that nobody wants. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not look at the answer;
+/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`: there, reading would ask for what the client
+/// holds back.
+struct Unread {
+    incoming: Option<Incoming>,
+    is_http2: bool,
+}
+
+impl Unread {
+    fn take(mut self) -> Result<Incoming, Refusal> {
+        // Taken once, as it is gone then.
+        self.incoming.take().ok_or(Refusal::BodyCut)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let unread = self.incoming.take().filter(|incoming| self.is_http2 && !incoming.is_end_stream());
+        let Some(mut incoming) = unread else { return };
+        tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
+            let mut left = UNREAD_OCTETS;
+            while let Some(Ok(frame)) = incoming.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        }));
+    }
 }
 
 /// What holds for every request, whoever it is for. HTTP/1 has been read strictly before.
@@ -395,7 +431,7 @@ fn refuse(
     worker.metrics_of(link.door).refused(refusal);
     let (code, detail) = (refusal.code(), refusal.detail());
     let (cluster, why) = detail.map_or((None, ""), |(cluster, why)| (Some(tracing::field::display(cluster)), why));
-    tracing::debug!(code, blame = refusal.blame().as_str(), peer = %link.peer, cluster, why, "refused: {refusal}");
+    tracing::debug!(code, blame = refusal.blame().as_str(), client = %link.client, cluster, why, "refused: {refusal}");
     exchange.refused(refusal.status(), code);
     let mut response = own(refusal.status(), &refusal.to_string(), is_head, exchange);
     let headers = response.headers_mut();

@@ -1,5 +1,6 @@
 //! How the doors are served; every number says why it is that one.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,30 @@ pub struct Settings {
     pub threads: usize,
     /// Whose word about the client counts.
     pub trusted_proxies: Arc<[Cidr]>,
+    /// Reads what trusted proxies put in front of everything; without it nothing is expected of them.
+    pub outer_header: Option<OuterHeader>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
+    /// Whether HTTP/1.1 of the usual kind goes the short way, past hyper. Both ways do the same.
+    pub is_lean: bool,
     pub timeouts: Timeouts,
     pub limits: Limits,
+}
+
+/// A reader of the PROXY protocol, which is the gateway's: it is given all that was received so far.
+pub type OuterHeader = fn(&[u8]) -> Outer;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outer {
+    /// All right so far; ask again with more.
+    Incomplete,
+    /// So many octets. Without a client the proxy speaks for itself.
+    Complete {
+        client: Option<SocketAddr>,
+        length: usize,
+    },
+    Malformed,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +50,8 @@ pub struct Timeouts {
     pub body: Duration,
     /// Without an octet either way, of a response, a stream or a tunnel. Who waits longer for an event sends pings.
     pub stream: Duration,
+    /// Without the other side taking anything of what is sent to it. nginx waits as long; players that pause ask again.
+    pub untaken: Duration,
     /// For a connection to a member, TLS included: as long as the other doors give an address.
     pub connect: Duration,
     /// How long a body is held back for a member that was asked whether it wants it; curl waits as long.
@@ -46,6 +69,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(75),
             body: Duration::from_secs(30),
             stream: Duration::from_hours(1),
+            untaken: Duration::from_mins(1),
             connect: Duration::from_secs(3),
             go_ahead: Duration::from_secs(1),
             pooled: Duration::from_secs(30),
@@ -102,7 +126,9 @@ impl Default for Settings {
         Self {
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             trusted_proxies: Arc::default(),
+            outer_header: None,
             redirect_port: None,
+            is_lean: true,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
         }

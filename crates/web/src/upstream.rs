@@ -14,25 +14,24 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use model::ObjectName;
 use model::routes::{Entry, Member};
 use rustls::pki_types::ServerName;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::body::RequestBody;
+use crate::body::{Progress, RequestBody};
 use crate::choice::addresses;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
-use crate::listen::KEEPALIVE;
+use crate::listen::prepare;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::settings::{Limits, Settings};
-use pool::{Pool, Streams};
+use pool::{Place, Pool, Streams};
 pub(crate) use tls::Trust;
 use tls::{Offer, Security};
 
 /// A member with many addresses is not tried at all of them: others wait.
-const ADDRESSES: usize = 2;
+pub(crate) const ADDRESSES: usize = 2;
 /// An early answer can come while the rest of its request is still being sent: after this we do not wait for that.
 const TAIL: Duration = Duration::from_secs(5);
 
@@ -60,6 +59,7 @@ pub(crate) struct Upstream {
     pool: Arc<Pool>,
     trust: Arc<Trust>,
     connect: Duration,
+    untaken: Duration,
     limits: Limits,
     metrics: Metrics,
 }
@@ -91,6 +91,7 @@ impl Upstream {
             pool: Arc::new(Pool::new(settings)),
             trust: Arc::clone(trust),
             connect: settings.timeouts.connect,
+            untaken: settings.timeouts.untaken,
             limits: settings.limits,
             metrics: metrics.clone(),
         }
@@ -132,9 +133,7 @@ impl Upstream {
             |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.address) };
         let connecting = async {
             let stream = TcpStream::connect(key.address).await.map_err(|error| unreachable(error.to_string()))?;
-            let _ = stream.set_nodelay(true);
-            // A member that is gone without a word is noticed.
-            let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+            prepare(&stream, self.untaken);
             let Some(config) = self.trust.config(&entry.policy, offer(need)) else {
                 return self.speak(stream, need == Need::Http2, key, place).await.map_err(unreachable);
             };
@@ -152,6 +151,21 @@ impl Upstream {
             self.speak(stream, is_http2, key, place).await.map_err(unreachable)
         };
         timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(unreachable("no connection in time".into())))
+    }
+
+    /// A connection of plain text to one of the member's addresses, without anybody who speaks on it.
+    pub(crate) async fn connect(&self, entry: &Entry, member: &Member, address: SocketAddr) -> Result<Plain, Refusal> {
+        let key = Key { address, tenant: entry.tenant.clone(), security: Security::Plain };
+        let cluster = || member.cluster.clone();
+        let place = self.pool.place(&key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster() })?;
+        self.metrics.upstream_connects.inc();
+        let held = (place, Counted::new(&self.metrics));
+        let unreachable = |why: String| Refusal::Unreachable { cluster: cluster(), why: format!("{address}: {why}") };
+        let connected = timeout(self.connect, TcpStream::connect(address)).await;
+        let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
+        let stream = connected.map_err(|error| unreachable(error.to_string()))?;
+        prepare(&stream, self.untaken);
+        Ok(Plain { stream, key: (address, key.tenant), _held: held })
     }
 
     /// The connection is driven by a task of its own, which holds its place until it ends.
@@ -230,16 +244,26 @@ impl Lease {
     }
 
     /// The response was read to its end. A connection of HTTP/1 rests once its request was sent to the end too; hyper
-    /// says so, and closes it otherwise.
-    pub(crate) fn give_back(self) {
+    /// says so. Where that takes too long, the request is ended, and the connection with it.
+    pub(crate) fn give_back(self, request: Option<Arc<Progress>>) {
         if let Sender::Http1(mut sender) = self.sender {
             tokio::spawn(async move {
-                if matches!(timeout(TAIL, sender.ready()).await, Ok(Ok(()))) {
-                    self.pool.put(self.key, sender);
+                match timeout(TAIL, sender.ready()).await {
+                    Ok(Ok(())) => self.pool.put(self.key, sender),
+                    Ok(Err(_)) => {}
+                    Err(_) => request.iter().for_each(|request| request.abandon()),
                 }
             });
         }
     }
+}
+
+/// A connection of plain text, which holds its place until it ends.
+pub(crate) struct Plain {
+    pub(crate) stream: TcpStream,
+    /// Where to, and whose: never another tenant's.
+    pub(crate) key: (SocketAddr, ObjectName),
+    _held: (Place, Counted),
 }
 
 struct Counted(Metrics);

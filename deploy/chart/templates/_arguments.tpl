@@ -12,6 +12,11 @@
 {{- end }}
 - --namespace={{ .root.Release.Namespace }}
 - --sources={{ include "fleetgate.sources" . | fromJsonArray | join "," }}
+{{- if ne .component "dns" }}
+{{- with $values.certificates.namespaces }}
+- --certificates={{ join "," . }}
+{{- end }}
+{{- end }}
 {{- if $dns }}
 - --dns={{ $values.listenAddress }}:5353
 - --dns-rate-limit={{ $values.dns.rateLimit | int64 }}

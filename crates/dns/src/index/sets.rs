@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use domain::base::iana::Rtype;
-use model::snapshot::{RecordData, RecordSet};
+use model::snapshot::{RecordData, RecordSet, SteeredName};
 use model::zone_file::{FileSet, ZoneFile};
 
+use crate::steer::Steered;
 use crate::tree::Value;
 
 /// The sets of one name. One small set, which most names have, stands right here, where the lookup ends: two IPv4
@@ -21,6 +22,11 @@ pub(crate) enum Sets {
         /// Each set: type, TTL, number of records and length of the data (2, 4, 2 and 4 octets); then the data as in a
         /// [`FileSet`].
         octets: Arc<[u8]>,
+    },
+    /// Which of the addresses are told is chosen for each query.
+    Steered {
+        types: Types,
+        sets: Arc<SteeredSets>,
     },
     InFile {
         types: Types,
@@ -40,6 +46,13 @@ pub(crate) enum Sets {
         ttl: u32,
         data: [u8; SMALL],
     },
+}
+
+#[derive(Debug)]
+pub(crate) struct SteeredSets {
+    /// All of them, as in [`Sets::Planned`].
+    octets: Vec<u8>,
+    steered: Steered,
 }
 
 /// What the other variants leave room for.
@@ -62,11 +75,12 @@ impl Value for Sets {
 }
 
 impl Sets {
-    pub(crate) fn planned(records: &[RecordSet]) -> Self {
+    pub(crate) fn planned(records: &[RecordSet], steered: Option<&SteeredName>) -> Self {
         if records.is_empty() {
             return Self::Nothing;
         }
         if let [set] = records
+            && steered.is_none()
             && let Some((length, data)) = small(&data_of(&set.data).0)
         {
             return Self::SmallPlanned { length, rtype: set.data.rtype(), ttl: set.ttl, data };
@@ -83,7 +97,13 @@ impl Sets {
             octets.extend_from_slice(&u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
             octets.extend_from_slice(&data);
         }
-        Self::Planned { types, octets: octets.into() }
+        match steered {
+            Some(name) => {
+                let steered = Steered::new(name, records);
+                Self::Steered { types, sets: Arc::new(SteeredSets { octets, steered }) }
+            }
+            None => Self::Planned { types, octets: octets.into() },
+        }
     }
 
     pub(crate) fn in_file(file: &ZoneFile, sets: Range<u32>) -> Self {
@@ -104,18 +124,26 @@ impl Sets {
     pub(crate) fn types(&self) -> Types {
         match self {
             Self::Nothing => Types::default(),
-            Self::Planned { types, .. } | Self::InFile { types, .. } => *types,
+            Self::Planned { types, .. } | Self::Steered { types, .. } | Self::InFile { types, .. } => *types,
             Self::SmallPlanned { rtype, .. } | Self::SmallInFile { rtype, .. } => Types::of(*rtype),
         }
     }
 
     pub(super) fn is_planned(&self) -> bool {
-        matches!(self, Self::Planned { .. } | Self::SmallPlanned { .. })
+        matches!(self, Self::Planned { .. } | Self::SmallPlanned { .. } | Self::Steered { .. })
+    }
+
+    pub(crate) fn steered(&self) -> Option<&Steered> {
+        match self {
+            Self::Steered { sets, .. } => Some(&sets.steered),
+            _ => None,
+        }
     }
 
     pub(super) fn iter<'a>(&'a self, file: Option<&'a ZoneFile>) -> impl Iterator<Item = Set<'a>> {
         let (mut planned, mut in_file): (&[u8], _) = match self {
             Self::Planned { octets, .. } => (octets, 0..0),
+            Self::Steered { sets, .. } => (&sets.octets, 0..0),
             Self::InFile { first, count, .. } => (&[], *first..first + count),
             _ => (&[], 0..0),
         };

@@ -16,6 +16,7 @@ use crate::records::changes;
 
 mod policy;
 mod properties;
+mod steered;
 
 const FLEET: &str = include_str!("tests/fleet.txt");
 

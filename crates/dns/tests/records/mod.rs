@@ -1,12 +1,16 @@
 //! Zones as a few lines of text, for tests.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::snapshot::{NameChange, RecordData, RecordSet, Soa, ZoneChange};
+use model::identity::Kind;
+use model::ingress::Steering;
+use model::network::Coordinates;
+use model::snapshot::{NameChange, RecordData, RecordSet, Soa, SteeredMember, SteeredName, ZoneChange};
+use model::steering::MemberKey;
 use model::zone_file::{Builder, ZoneFile};
-use model::{Changes, DnsName};
+use model::{Changes, DnsName, Location, ObjectRef};
 
 pub(crate) fn name(text: &str) -> DnsName {
     DnsName::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -17,6 +21,7 @@ type Line<'a> = (u32, &'a str, Vec<&'a str>);
 
 /// The steps from nothing to these records: a line each, `NAME TTL TYPE DATA`. `SOA SERIAL [MINIMUM]` makes a zone; a
 /// name goes to the deepest zone that it lies in, and to its zone file where the plan does not know all of its types.
+/// `STEER MODE [CLUSTER[=WEIGHT]]...` and `MEMBER CLUSTER LATITUDE,LONGITUDE ADDRESS...` lines make a steered name.
 pub(crate) fn changes(text: &str) -> Changes {
     let mut zones = BTreeMap::new();
     let mut lines: BTreeMap<DnsName, Vec<Line<'_>>> = BTreeMap::new();
@@ -39,12 +44,14 @@ pub(crate) fn changes(text: &str) -> Changes {
     let mut names = Vec::new();
     for (owner, lines) in lines {
         let apex = apex_of(&owner);
-        if lines.iter().all(|(_, kind, _)| matches!(*kind, "A" | "AAAA" | "NS" | "CNAME")) {
+        if lines.iter().any(|(_, kind, _)| *kind == "STEER") {
+            names.push(steered(apex, owner, &lines));
+        } else if lines.iter().all(|(_, kind, _)| matches!(*kind, "A" | "AAAA" | "NS" | "CNAME")) {
             let mut sets = Vec::new();
             for (ttl, kind, data) in &lines {
                 add(&mut sets, *ttl, kind, data[0]);
             }
-            names.push(NameChange { apex, name: owner, records: Arc::from(sets) });
+            names.push(NameChange { apex, name: owner, records: Arc::from(sets), steered: None });
         } else {
             let file = files.entry(apex.clone()).or_insert_with(|| Builder::new(apex));
             file.at(owner.as_wire()).unwrap();
@@ -57,6 +64,44 @@ pub(crate) fn changes(text: &str) -> Changes {
     let mut file = |apex: &DnsName| -> Option<Arc<ZoneFile>> { Some(Arc::new(files.remove(apex)?.finish().unwrap())) };
     let zones = zones.into_iter().map(|(apex, soa)| ZoneChange::Serve { file: file(&apex), apex, soa }).collect();
     Changes { zones, names, ..Changes::default() }
+}
+
+/// The key of a member, whose cluster's UID is its name here.
+pub(crate) fn member_key(cluster: &str) -> MemberKey {
+    let (namespace, name) = (Some("acme".parse().unwrap()), "shop".parse().unwrap());
+    MemberKey::of(&ObjectRef { kind: Kind::Ingress, namespace, name }, cluster)
+}
+
+fn steered(apex: DnsName, name: DnsName, lines: &[Line<'_>]) -> NameChange {
+    let (mut sets, mut members, mut steering) = (Vec::new(), Vec::new(), Steering::Geo);
+    for (ttl, kind, data) in lines {
+        if *kind == "STEER" {
+            steering = match data[0] {
+                "geo" => Steering::Geo,
+                "latency" => Steering::Latency,
+                "roundRobin" => Steering::RoundRobin,
+                "failover" => Steering::Failover(data[1..].iter().map(|cluster| cluster.parse().unwrap()).collect()),
+                _ => {
+                    let weights = data[1..].iter().map(|weight| weight.split_once('=').unwrap());
+                    let weight = |(cluster, weight): (&str, &str)| (cluster.parse().unwrap(), weight.parse().unwrap());
+                    Steering::Weighted(weights.map(weight).collect())
+                }
+            };
+            continue;
+        }
+        let degrees = data[1].split_once(',');
+        let degrees = degrees.map(|(north, east)| (north.parse().unwrap(), east.parse().unwrap()));
+        let coordinates = degrees.map(|(north, east)| Coordinates::new(north, east).unwrap());
+        let addresses: Vec<IpAddr> = data[2..].iter().map(|address| address.parse().unwrap()).collect();
+        for (address, text) in addresses.iter().zip(&data[2..]) {
+            add(&mut sets, *ttl, if address.is_ipv4() { "A" } else { "AAAA" }, text);
+        }
+        let (cluster, key) = (data[0].parse().unwrap(), member_key(data[0]));
+        let location = Location { coordinates, ..Location::default() };
+        members.push(SteeredMember { cluster, key, location, addresses });
+    }
+    let steered = Some(Arc::new(SteeredName { steering, members }));
+    NameChange { apex, name, records: sets.into(), steered }
 }
 
 pub(crate) fn soa(apex: &DnsName, ttl: u32, serial: u32, minimum: u32) -> Soa {

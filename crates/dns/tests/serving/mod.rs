@@ -19,6 +19,9 @@ const FLEET: &str = "
     fleet.example 30 SOA 7
     fleet.example 30 NS ns1.fleet.example
     api.c1.fleet.example 30 A 192.0.2.10
+    geo.fleet.example 30 STEER geo
+    geo.fleet.example 30 MEMBER c1 52.5,13.4 192.0.2.1
+    geo.fleet.example 30 MEMBER c2 40.7,-74.0 192.0.2.2
 ";
 
 pub(crate) struct Server {

@@ -65,6 +65,7 @@ networkPolicies:
   admissionFrom: [{ipBlock: {cidr: 192.0.2.0/28}}]
   apiServerPorts: [6443]
 serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
+certificates: {namespaces: [shop]}
 "#;
 
 /// No more than what ExternalDNS needs.

@@ -57,7 +57,7 @@ impl Hub {
 
     /// The namespaces that the release's own objects go to, and that a dry run would not make.
     pub(crate) fn make_namespaces(&self) {
-        for namespace in ["fleetgate-publish", "fleetgate-kubeconfigs", "more-kubeconfigs", "zone-files"] {
+        for namespace in ["fleetgate-publish", "fleetgate-kubeconfigs", "more-kubeconfigs", "zone-files", "shop"] {
             let manifest = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n");
             self.server.kubectl_apply(&manifest).unwrap();
         }

@@ -9,12 +9,13 @@ use crate::helm::{ALL_IN_ONE, EVERYTHING, Helm, NAMESPACE, install_page};
 use crate::hub::Hub;
 
 /// One of each kind that the chart knows, one of a tenant's, and one that is nobody's business.
-const NAMESPACES: [(&str, &str); 7] = [
+const NAMESPACES: [(&str, &str); 8] = [
     (NAMESPACE, "own namespace"),
     ("zone-files", "`sources`"),
     ("fleetgate-kubeconfigs", "`kubeconfigs.namespaces`"),
     ("more-kubeconfigs", "`kubeconfigs.namespaces`"),
     ("fleetgate-publish", "`fleetgate-publish`"),
+    ("shop", "`certificates.namespaces`"),
     ("acme", ""),
     ("kube-system", ""),
 ];
@@ -49,7 +50,8 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
     }
 
     hub.clear();
-    let all_in_one = ALL_IN_ONE.to_owned() + "sources: [zone-files]\ndataKey: {existingSecret: my-data-key}\n";
+    let all_in_one = ALL_IN_ONE.to_owned()
+        + "sources: [zone-files]\ncertificates: {namespaces: [shop]}\ndataKey: {existingSecret: my-data-key}\n";
     hub.apply(&helm.render(&all_in_one).unwrap(), &["--force-conflicts"]).unwrap();
     for (namespace, kind) in NAMESPACES.into_iter().filter(|(namespace, _)| *namespace != "more-kubeconfigs") {
         let granted = granted(&hub, "fleetgate", namespace);
@@ -69,6 +71,9 @@ fn data_planes_can_neither_read_kubeconfigs_nor_write(hub: &Hub) {
         ("gateway", "watch", "secrets", NAMESPACE, "yes"),
         ("gateway", "get", "secrets", "fleetgate-kubeconfigs", "no"),
         ("gateway", "list", "secrets", "", "no"),
+        ("gateway", "list", "secrets", "shop", "yes"),
+        ("gateway", "list", "secrets", "acme", "no"),
+        ("dns", "list", "secrets", "shop", "no"),
         ("gateway", "patch", "clusters.fleetgate.dev/status", "", "no"),
         ("gateway", "create", "dnsendpoints.externaldns.k8s.io", "fleetgate-publish", "no"),
         ("controller", "get", "secrets", "fleetgate-kubeconfigs", "yes"),

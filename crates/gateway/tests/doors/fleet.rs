@@ -10,7 +10,7 @@ use gateway::explain::{Explanation, Question, Wanted};
 use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
 use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
-use model::resource::{Cluster, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
+use model::resource::{Cluster, IngressController, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
 use model::{Fact, FactChange, Location, Planner, Proof, Since, Snapshot, Timestamp};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -249,6 +249,7 @@ fn cluster(member: Member) -> Cluster {
         services: Vec::new(),
         nodes: Vec::new(),
         ingress: IngressMode::Nodes,
+        controller: IngressController::default(),
         allowed_sources: member.allowed.iter().map(|range| range.parse().unwrap()).collect(),
         proof: Arc::new(member.proof),
         limits: member.limits,

@@ -8,7 +8,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use manifest::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec, EndpointSpec};
 use model::identity::Kind;
-use model::snapshot::{NameRecords, PartStatus, RecordSet};
+use model::snapshot::{NameRecords, PublishedSet, RecordSet};
 use model::{DnsName, ObjectName, ObjectRef};
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ pub const NAMESPACE: &str = "fleetgate-publish";
 
 /// From which object it was made, `namespace/name`; of a cluster's, its label says so.
 const SOURCE: &str = "fleetgate.dev/source";
+/// Before the place of an Ingress there, and behind a dot at the end of what is handed out of it.
+const INGRESS: &str = "ingress";
 /// Kubernetes' bound for names.
 const MOST_NAME: usize = 253;
 
@@ -56,9 +58,11 @@ impl Published {
     /// Whose names it holds: it has the name of a cluster, or says which claims it was made from.
     pub(super) fn source(&self, name: &ObjectName) -> ObjectRef {
         let claims = self.source.as_deref().and_then(|source| {
-            let (namespace, name) = source.split_once('/')?;
-            let (namespace, name) = (Some(namespace.parse().ok()?), name.parse().ok()?);
-            Some(ObjectRef { kind: Kind::DnsEndpoint, namespace, name })
+            let (kind, (namespace, name)) = match source.split_once('/')? {
+                (INGRESS, place) if place.contains('/') => (Kind::Ingress, place.split_once('/')?),
+                place => (Kind::DnsEndpoint, place),
+            };
+            Some(ObjectRef { kind, namespace: Some(namespace.parse().ok()?), name: name.parse().ok()? })
         });
         claims.unwrap_or_else(|| ObjectRef::cluster_scoped(Kind::Cluster, name.clone()))
     }
@@ -99,18 +103,28 @@ pub(super) fn of_cluster(cluster: &ObjectName, uid: &str, names: &[NameRecords])
 }
 
 /// What becomes of claims that are handed out; `None` if there are none.
-pub(super) fn of_claims(object: &ObjectRef, parts: &[PartStatus]) -> Option<WantedEndpoint> {
-    let sets = parts.iter().filter_map(|part| part.outcome.as_ref().ok()).filter(|set| set.hand_out);
+pub(super) fn of_claims<'a>(
+    object: &ObjectRef,
+    sets: impl IntoIterator<Item = &'a PublishedSet>,
+) -> Option<WantedEndpoint> {
+    let sets = sets.into_iter().filter(|set| set.hand_out);
     let endpoints: Vec<_> = sets.map(|set| endpoint(&set.name, &set.set)).collect();
-    let source = format!("{}/{}", object.namespace.as_ref()?, object.name);
+    let source = match object.kind {
+        Kind::Ingress => format!("{INGRESS}/{}/{}", object.namespace.as_ref()?, object.name),
+        _ => format!("{}/{}", object.namespace.as_ref()?, object.name),
+    };
     (!endpoints.is_empty()).then(|| WantedEndpoint { name: name(object), owner: None, source: Some(source), endpoints })
 }
 
-/// What the object is called that is handed out: a cluster's name has no dot, that of claims has.
+/// What the object is called that is handed out: a cluster's name has no dot, that of claims has, and that of an Ingress' hosts
+/// ends in a word that no other does.
 pub(super) fn name(object: &ObjectRef) -> ObjectName {
     let Some(namespace) = &object.namespace else { return object.name.clone() };
-    let name = format!("{namespace}.{}", object.name);
-    let name = if name.len() <= MOST_NAME { name } else { format!("{namespace}.{:016x}", fingerprint(&object.name)) };
+    let end = if object.kind == Kind::Ingress { format!(".{INGRESS}") } else { String::new() };
+    let is_alike = object.kind != Kind::Ingress && object.name.as_str().ends_with(&format!(".{INGRESS}"));
+    let name = format!("{namespace}.{}{end}", object.name);
+    let is_plain = name.len() <= MOST_NAME && !is_alike && object.name.as_str() != INGRESS;
+    let name = if is_plain { name } else { format!("{namespace}.{:016x}{end}", fingerprint(&object.name)) };
     name.parse().unwrap_or_else(|_| object.name.clone())
 }
 
@@ -172,7 +186,7 @@ mod tests {
 
     fn named(name: &str, records: Vec<RecordData>) -> NameRecords {
         let records: Vec<_> = records.into_iter().map(|data| RecordSet { ttl: 30, data }).collect();
-        NameRecords { name: name.parse().unwrap(), records: records.into() }
+        NameRecords::plain(name.parse().unwrap(), records.into())
     }
 
     #[test]
@@ -242,14 +256,10 @@ mod tests {
             namespace: Some("acme".parse().unwrap()),
             name: name.parse().unwrap(),
         };
-        let part = |hand_out| PartStatus {
-            part: "www.c1.test A".into(),
-            since: model::Timestamp::default(),
-            outcome: Ok(model::snapshot::PublishedSet {
-                name: "www.c1.test".parse().unwrap(),
-                set: RecordSet { ttl: 30, data: RecordData::A(vec!["192.0.2.1".parse().unwrap()]) },
-                hand_out,
-            }),
+        let part = |hand_out| PublishedSet {
+            name: "www.c1.test".parse().unwrap(),
+            set: RecordSet { ttl: 30, data: RecordData::A(vec!["192.0.2.1".parse().unwrap()]) },
+            hand_out,
         };
         assert_eq!(of_claims(&object("web"), &[part(false)]), None);
         let wanted = of_claims(&object("web"), &[part(false), part(true)]).unwrap();
@@ -259,5 +269,17 @@ mod tests {
         let seen = Published::read(&meta, &body["spec"]);
         assert!(seen.is(&wanted) && seen.source(&wanted.name) == object("web"));
         assert!(name(&object(&"x".repeat(253))).as_str().len() <= MOST_NAME);
+
+        let ingress = |name: &str| ObjectRef { kind: Kind::Ingress, ..object(name) };
+        let wanted = of_claims(&ingress("web"), &[part(true)]).unwrap();
+        assert_eq!(wanted.name.as_str(), "acme.web.ingress");
+        let meta: ObjectMeta = serde_json::from_value(super::body(&wanted)["metadata"].clone()).unwrap();
+        let seen = Published::read(&meta, &super::body(&wanted)["spec"]);
+        assert!(seen.is(&wanted) && seen.source(&wanted.name) == ingress("web"));
+        // Nobody's claims have the name of an Ingress' hosts.
+        for claims in ["web.ingress", "ingress", &"x".repeat(253)] {
+            assert!(!name(&object(claims)).as_str().ends_with(".ingress"), "{claims}");
+            assert!(name(&ingress(claims)).as_str().ends_with(".ingress"), "{claims}");
+        }
     }
 }

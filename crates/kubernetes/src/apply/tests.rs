@@ -33,7 +33,11 @@ spec:
 const DNS_ENDPOINT: &str = "
     {apiVersion: externaldns.k8s.io/v1alpha1, kind: DNSEndpoint, metadata: {name: web, namespace: acme},
     spec: {endpoints: [{dnsName: a.test, recordType: A, targets: [192.0.2.1]}]}}";
-const INGRESS: &str = "{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: acme}}";
+const INGRESS: &str = "
+    {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: acme},
+    spec: {ingressClassName: fleetgate, rules: [{host: shop.c1.fleet.example, http: {paths: [
+        {path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}},
+    ]}}]}}";
 
 /// A plan and a hub.
 #[derive(Default)]
@@ -385,6 +389,36 @@ fn objects_of_one_name_share_a_verdict() {
         assert_eq!(both.wanted(&acme(kind)).iter().map(in_words).collect::<Vec<_>>(), [left]);
         both.write_all();
     }
+    assert_eq!(both.all(), [""; 0]);
+}
+
+/// The name of an Ingress' host is handed out as other names are; what others serve is none of our business.
+#[test]
+fn an_ingress_is_judged_and_its_names_handed_out_while_it_is_ours() {
+    let mut both = Both::of(&[ZONE, TENANT, CLUSTER, INGRESS]);
+    let object = read(INGRESS).object;
+    let writes = both.wanted(&object);
+    let [Write::Publish { endpoint }, Write::Judge { verdict, place }] = &writes[..] else { panic!("{writes:?}") };
+    let endpoint = publish::body(endpoint);
+    assert_eq!(endpoint["metadata"]["name"], "acme.web.ingress");
+    let endpoints = &endpoint["spec"]["endpoints"];
+    assert_eq!(
+        (&endpoints[0]["dnsName"], &endpoints[0]["targets"][0]),
+        (&json!("shop.c1.fleet.example"), &json!("192.0.2.10"))
+    );
+    let parts = verdict::body(place, verdict)["spec"]["parts"].clone();
+    let told =
+        |part: &Value| format!("{} {}", part["part"].as_str().unwrap(), part["code"].as_str().unwrap_or("published"));
+    let told: Vec<_> = parts.as_array().unwrap().iter().map(told).collect();
+    assert_eq!(told, ["shop.c1.fleet.example/ published", "c1 NoIngressAddress"]);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0]);
+
+    let foreign = INGRESS.replace("ingressClassName: fleetgate", "ingressClassName: nginx");
+    both.plan(&foreign);
+    let writes: Vec<_> = both.wanted(&object).iter().map(in_words).collect();
+    assert_eq!(writes, ["withdraw acme.web.ingress (endpoint)", "drop acme/web (verdict)"]);
+    both.write_all();
     assert_eq!(both.all(), [""; 0]);
 }
 

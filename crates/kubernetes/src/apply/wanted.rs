@@ -90,8 +90,9 @@ pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Wr
         Kind::Cluster => status(object, plan, hub).into_iter().chain(published(object, plan, hub)).collect(),
         // What we publish is not judged by anybody, nor published again.
         Kind::DnsEndpoint | Kind::Ingress if is_published(object) => Vec::new(),
-        Kind::DnsEndpoint => published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect(),
-        Kind::Ingress => judged(object, plan, hub).into_iter().collect(),
+        Kind::DnsEndpoint | Kind::Ingress => {
+            published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect()
+        }
         Kind::Address => address::wanted(&object.name, plan, hub.address(&object.name)).into_iter().collect(),
         Kind::IngressClass | Kind::Secret => Vec::new(),
     }
@@ -133,10 +134,13 @@ enum Handed {
 }
 
 fn handed_out(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Handed {
-    if object.kind == Kind::DnsEndpoint {
-        let parts = plan.status(object).map(|status| &status.detail);
-        let wanted = match parts {
-            Some(Detail::Records { parts, .. }) => publish::of_claims(object, parts),
+    if object.namespace.is_some() {
+        let detail = plan.status(object).map(|status| &status.detail);
+        let wanted = match detail {
+            Some(Detail::Records { parts, .. }) => {
+                publish::of_claims(object, parts.iter().filter_map(|part| part.outcome.as_ref().ok()))
+            }
+            Some(Detail::Ingress { published, .. }) => publish::of_claims(object, published),
             _ => None,
         };
         return wanted.map_or(Handed::Nothing, Handed::Wanted);
@@ -175,7 +179,7 @@ fn is_published(object: &ObjectRef) -> bool {
     object.namespace.as_ref().is_some_and(|namespace| namespace.as_str() == publish::NAMESPACE)
 }
 
-/// Whether the plan has come to the object, or it is gone. Until then nothing of its is deleted.
+/// Whether the plan has come to the object, or it is gone or others' to serve. Until then nothing of its is deleted.
 fn is_settled(object: &ObjectRef, plan: &Snapshot, hub: &State) -> bool {
-    plan.status(object).is_some() || hub.object(object).is_none()
+    plan.status(object).is_some() || plan.is_foreign(object) || hub.object(object).is_none()
 }

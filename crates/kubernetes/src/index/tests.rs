@@ -8,7 +8,7 @@ const NOW: Timestamp = Timestamp(1_000_000_000_000_000_000);
 
 fn index(roles: Roles) -> Index {
     let sources = ["fleetgate-system".to_owned()];
-    Index::new(roles, sources[0].clone(), watched(roles, &sources[0], &sources))
+    Index::new(roles, sources[0].clone(), watched(roles, &sources[0], &sources, &["acme".to_owned()]))
 }
 
 fn seen(resource: Resource, object: Json) -> Seen {
@@ -175,6 +175,53 @@ fn a_proof_that_cannot_be_read_closes_the_door_alone() {
         );
         assert_eq!(facts(&mut index, vec![secret("c1-proof", &key)]), [closed]);
     }
+}
+
+/// Names follow from Ingresses, which everybody reads; certificates are for those who serve with them, or say whether they can.
+#[test]
+fn ingresses_are_everybodys_and_certificates_the_doors() {
+    for (roles, reads) in [
+        (Roles { dns: true, ..Roles::default() }, false),
+        (Roles { gateway: true, ..Roles::default() }, true),
+        (Roles { controller: true, ..Roles::default() }, true),
+    ] {
+        let index = index(roles);
+        for resource in [Resource::Ingress, Resource::IngressClass, Resource::FederationPolicy] {
+            assert!(index.watched.iter().any(|watched| watched.resource == resource), "{roles:?}");
+        }
+        let certificates: Vec<_> =
+            index.watched.iter().filter(|watched| watched.resource == Resource::Certificate).collect();
+        assert_eq!(certificates.len(), usize::from(reads), "{roles:?}");
+        for watched in certificates {
+            assert_eq!(watched.namespace.as_deref(), Some("acme"));
+            assert_eq!(watched.fields.as_deref(), Some("type=kubernetes.io/tls"));
+        }
+    }
+    let everywhere = watched(Roles::ALL, "fleetgate-system", &[], &["acme".into(), "*".into()]);
+    let certificates: Vec<_> = everywhere.iter().filter(|watched| watched.resource == Resource::Certificate).collect();
+    assert_eq!((certificates.len(), certificates[0].namespace.as_deref()), (1, None));
+
+    let mut index = index(Roles::ALL);
+    let metadata = json!({
+        "name": "web", "namespace": "acme", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": { "fleetgate.dev/redirect-to-https": "true", "kubectl.kubernetes.io/last-applied": "{}" },
+    });
+    let spec = json!({ "ingressClassName": "fleetgate", "rules": [{ "host": "a.test" }] });
+    let ingress =
+        seen(Resource::Ingress, json!({ "metadata": metadata, "spec": spec, "status": { "loadBalancer": {} } }));
+    assert!(!ingress.text.contains("last-applied") && !ingress.text.contains("loadBalancer"), "{}", ingress.text);
+    let told = facts(&mut index, vec![ingress]);
+    assert!(told[0].starts_with("Ingress(") && told[0].contains("redirect_to_https: true"), "{told:?}");
+
+    let metadata = json!({ "name": "tls", "namespace": "acme", "uid": "u" });
+    let secret = |kind: &str| {
+        let data = json!({ "tls.crt": "c2VjcmV0", "tls.key": "c2VjcmV0" });
+        seen(Resource::Certificate, json!({ "metadata": metadata, "type": kind, "data": data }))
+    };
+    let told = facts(&mut index, vec![secret("kubernetes.io/tls")]);
+    assert!(told[0].starts_with("Certificate(") && told[0].contains("there is no certificate in PEM form"), "{told:?}");
+    let told = facts(&mut index, vec![secret("Opaque")]);
+    assert!(told[0].starts_with("Other("), "{told:?}");
 }
 
 #[test]

@@ -163,7 +163,7 @@ impl Fleet {
     pub(crate) fn delete_in_acme(&mut self, kind: &str, name: &str) {
         self.server.kubectl(&["delete", "--namespace=acme", kind, name]).unwrap();
         let (kind, namespace) = (Kind::find(kind).unwrap(), Some("acme".parse().unwrap()));
-        self.plan([FactChange::Other(ObjectRef { kind, namespace, name: name.parse().unwrap() }, false)]);
+        self.plan([FactChange::gone(&ObjectRef { kind, namespace, name: name.parse().unwrap() })]);
     }
 
     /// What whoever watches the nodes of a cluster writes.

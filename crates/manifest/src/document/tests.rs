@@ -131,16 +131,15 @@ fn an_exported_object_is_taken() {
 
 #[test]
 fn kinds_of_others_are_taken() {
-    for text in [
-        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: acme}\nspec: {ingressClassName: fleetgate}",
-        "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: fleetgate.dev/ingress}",
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: acme}\nstringData: {a: b}",
-    ] {
-        let manifest = read_one(text).expect(text);
-        let is_records = manifest.object.kind == Kind::DnsEndpoint;
-        assert_eq!(matches!(manifest.value, Value::Records(_)), is_records, "{text}");
-        assert_eq!(manifest.value == Value::Other, !is_records, "{text}");
-    }
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: acme}\nspec: {ingressClassName: fleetgate}";
+    let Value::Ingress(ingress) = read_one(ingress).unwrap().value else { panic!("{ingress}") };
+    assert_eq!((ingress.class, ingress.hindrance), ("fleetgate".parse().ok(), Some(Refusal::NothingToServe)));
+    let class = "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: a}\nspec: {controller: fleetgate.dev/ingress}";
+    assert!(matches!(read_one(class).unwrap().value, Value::IngressClass(IngressClass { ours: true, .. })));
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: acme}\nstringData: {a: b}";
+    assert_eq!(read_one(secret).unwrap().value, Value::Other);
+    let tls = format!("{secret}\ntype: kubernetes.io/tls");
+    assert!(matches!(read_one(&tls).unwrap().value, Value::Certificate(Err(Refusal::BadCertificate { .. }))));
     let endpoint = "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {name: a, namespace: acme}\nspec: {endpoints: [{dnsName: a.b, recordTTL: 5, targets: [1.2.3.4]}]}";
     let Value::Records(claims) = read_one(endpoint).expect(endpoint).value else { panic!("{endpoint}") };
     assert_eq!(claims.endpoints.len(), 1);
@@ -179,5 +178,43 @@ proptest::proptest! {
         for document in split(&text) {
             let _ = read(&document, &mut crate::nothing_named);
         }
+    }
+}
+
+#[test]
+fn a_policy_is_read_with_its_authorities() {
+    let policy = |spec: &str| {
+        let text =
+            format!("apiVersion: fleetgate.dev/v1alpha1\nkind: FederationPolicy\nmetadata: {{name: a}}\nspec:\n{spec}");
+        read_one(&text).map(|manifest| match manifest.value {
+            Value::FederationPolicy(policy) => FederationPolicy::clone(&policy),
+            other => panic!("no policy: {other:?}"),
+        })
+    };
+    let empty = policy("  entry: vip\n").unwrap();
+    assert_eq!(empty, FederationPolicy::default());
+    let (certificate, _) = crate::certificate::tests::pair("ca.test");
+    let pem = certificate.replace('\n', "\n      ");
+    let whole = policy(&format!(
+        "  placement: {{clusterSelector: {{matchLabels: {{env: prod}}}}}}\n  entry: dns\n  steering: {{mode: weighted, weights: {{c1: 9, c2: 1}}}}\n  upstreamTLS:\n    ca: |\n      {pem}\n"
+    ))
+    .unwrap();
+    assert_eq!((whole.entry, whole.selector["env"].as_str()), (model::ingress::EntryMode::Dns, "prod"));
+    let model::ingress::Steering::Weighted(weights) = &whole.steering else { panic!("{whole:?}") };
+    assert_eq!(weights.values().copied().collect::<Vec<_>>(), [9, 1]);
+    let model::ingress::UpstreamTls::Verified { authorities } = &whole.upstream else { panic!("{whole:?}") };
+    assert_eq!(authorities.len(), 1);
+    for (spec, expected) in [
+        ("  upstreamTLS: {verify: false}\n", model::ingress::UpstreamTls::Unverified),
+        ("  upstreamTLS: {plainText: true}\n", model::ingress::UpstreamTls::Plain),
+    ] {
+        assert_eq!(policy(spec).unwrap().upstream, expected);
+    }
+    for (spec, reason) in [
+        ("  upstreamTLS: {ca: no certificate}\n", "upstreamTLS.ca: there is no certificate in PEM form"),
+        ("  steering: {weights: {C1: 1}}\n", "\"C1\" is no DNS label"),
+    ] {
+        let mistake = policy(spec).unwrap_err();
+        assert!(mistake.reason.contains(reason), "{mistake}");
     }
 }

@@ -240,7 +240,7 @@ impl Addresses {
         let target = target.or_else(|| reverse.default_name(address).ok())?;
         let reverse::Place { zone: apex, name } = reverse::place_of(range, address)?;
         let records = [RecordSet { ttl: reverse.ttl, data: RecordData::Ptr(target) }].into();
-        Some(Pointer { part: PointerPart { apex, records: NameRecords { name, records } }, refusal })
+        Some(Pointer { part: PointerPart { apex, records: NameRecords::plain(name, records) }, refusal })
     }
 
     fn claim_status(&self, id: &ClaimId, owner_of: OwnerOf<'_>, ground: &Ground, step: &Step) -> Option<Status> {
@@ -418,7 +418,7 @@ fn zone_part(pool: &ObjectName, apex: &DnsName, reverse: &Reverse, serial: u32, 
             expire: EXPIRE,
             minimum: reverse.ttl,
         },
-        names: vec![NameRecords { name: apex.clone(), records: Arc::from([servers]) }],
+        names: vec![NameRecords::plain(apex.clone(), Arc::from([servers]))],
         file: None,
         generated: true,
         digest,

@@ -143,8 +143,8 @@ pub(super) fn part(
     let services = cluster.services.iter().map(|service| &service.sni).filter(|sni| sni.is_at_or_under(&zone.domain));
     let at_the_door = std::iter::once(&draft.api_name).chain(services);
     let names = at_the_door
-        .map(|name| NameRecords { name: name.clone(), records: Arc::clone(&front_door) })
-        .chain([NameRecords { name: draft.apps_name.clone(), records: apps }])
+        .map(|name| NameRecords::plain(name.clone(), Arc::clone(&front_door)))
+        .chain([NameRecords::plain(draft.apps_name.clone(), apps)])
         .filter(|name| is_published(zone) && !name.records.is_empty())
         .collect();
     ClusterPart {
@@ -216,7 +216,7 @@ impl LastSet<'_> {
     }
 }
 
-fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
+pub(super) fn door_sets(door: &FrontDoor, ttl: u32) -> Vec<RecordSet> {
     match door {
         FrontDoor::Addresses(addresses) => address_sets(addresses.iter().copied(), ttl),
         FrontDoor::Hostname(name) => vec![RecordSet { ttl, data: RecordData::Cname(name.clone()) }],

@@ -4,11 +4,14 @@
 //! A claim is judged again when its object, its tenant, a zone, or a cluster that its name or its targets depend upon
 //! changed; a name is settled again when a claim to it was.
 
+pub(super) mod hosts;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::hosts::{Hosts, leads_somewhere};
 use super::brake::{Brake, Held, Scope};
 use super::quarantine::Quarantine;
 use super::step::Step;
@@ -20,7 +23,9 @@ use crate::policy::{self, Applicant, Ground, Holding, Placed, RecordClaim, Refus
 use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{Endpoint, HeldClaims, Place, RecordClaims, Resting};
-use crate::snapshot::{Condition, Detail, NameRecords, PartStatus, PublishedSet, Snapshot, Status, TenantName};
+use crate::snapshot::{
+    Condition, Detail, NameRecords, PartStatus, PublishedSet, Snapshot, Status, SteeredName, TenantName,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -37,6 +42,7 @@ pub(super) struct Records {
     usage: HashMap<ObjectName, Usage>,
     brake: Brake,
     pub(super) quarantine: Quarantine,
+    pub(super) hosts: Hosts,
 }
 
 #[derive(Debug)]
@@ -69,9 +75,12 @@ struct Rank {
 /// What has been found to stand at a name.
 #[derive(Debug, Default)]
 struct Standing {
-    holder: Option<(ObjectName, Placed)>,
+    holder: Option<(ObjectName, Option<Placed>)>,
     /// And which object each is of.
     sets: Vec<(ObjectRef, RecordSet)>,
+    /// The Ingress whose host it is.
+    host: Option<ObjectRef>,
+    steered: Option<Arc<SteeredName>>,
 }
 
 /// How much a tenant asks for that is good by itself, senior first.
@@ -492,7 +501,10 @@ impl Records {
         for (rank, count) in &usage.records {
             so_far += count;
             let within_quota = so_far <= most;
-            let Some(state) = self.objects.get_mut(&rank.object) else { continue };
+            let Some(state) = self.objects.get_mut(&rank.object) else {
+                self.hosts.set_quota(rank, within_quota, names);
+                continue;
+            };
             let (judged, endpoint) = (&mut state.judged[rank.number], &state.claims.endpoints[rank.number]);
             if judged.within_quota != within_quota {
                 judged.within_quota = within_quota;
@@ -518,8 +530,9 @@ impl Records {
     fn settle_name(&mut self, name: &DnsName, ground: &Ground, step: &mut Step, told: &mut BTreeSet<ObjectRef>) {
         let line = self.lines.get(name).cloned().unwrap_or_default();
         self.rest_after(name, &line, ground, step);
-        let mut standing = Standing::default();
+        let (mut standing, mut next_host) = (Standing::default(), 0);
         for rank in &line {
+            self.settle_hosts(name, Some(rank), &mut next_host, &mut standing, (ground, step.now()));
             let (tenant, placed, set) = match self.admit(rank, &standing, ground, step.now()) {
                 Ok(admitted) => admitted,
                 Err(refused) => {
@@ -528,14 +541,17 @@ impl Records {
                 }
             };
             standing.sets.push((rank.object.clone(), set));
-            standing.holder.get_or_insert((tenant, placed));
+            standing.holder.get_or_insert((tenant, Some(placed)));
             self.tell(rank, Ok(()), told);
         }
-        let held = standing.holder.map(|(tenant, Placed { apex, authoritative, hand_out, .. })| {
+        self.settle_hosts(name, None, &mut next_host, &mut standing, (ground, step.now()));
+        let holder = standing.holder.filter(|_| !standing.sets.is_empty());
+        let held = holder.and_then(|(tenant, placed)| {
+            let Placed { apex, authoritative, hand_out, .. } = placed?;
             let mut sets: Vec<RecordSet> = standing.sets.into_iter().map(|(_, set)| set).collect();
             sets.sort_by_key(|set| set.data.rtype());
-            let records = NameRecords { name: name.clone(), records: sets.into() };
-            TenantName { tenant, apex, authoritative, hand_out, records }
+            let records = NameRecords { name: name.clone(), records: sets.into(), steered: standing.steered };
+            Some(TenantName { tenant, apex, authoritative, hand_out, records })
         });
         for (counted, is_more) in [(step.name_now(name), false), (held.as_ref(), true)] {
             if let Some(counted) = counted {
@@ -587,7 +603,7 @@ impl Records {
             let (_, judged) = self.claim(rank);
             self.objects[&rank.object].tenant.as_ref() == Some(&before.tenant) && judged.by_itself.is_ok()
         });
-        if !still && ground.is_contested(name, &before.tenant) {
+        if !still && !self.hosts.are_wanted(name, &before.tenant) && ground.is_contested(name, &before.tenant) {
             let negative = ground.zone_of(name).map_or(0, |zone| zone.negative_ttl);
             let ttl = before.records.records.iter().map(|set| set.ttl).fold(negative, u32::max);
             let until = step.now().saturating_add(Duration::from_secs(ttl.into()));
@@ -602,7 +618,7 @@ impl Records {
         claim: &RecordClaim,
         rank: &Rank,
         tenant: &ObjectName,
-        Standing { holder, sets: accepted }: &Standing,
+        Standing { holder, sets: accepted, host, .. }: &Standing,
     ) -> Option<Refusal> {
         let name = claim.name.clone();
         if holder.as_ref().is_some_and(|(holder, _)| holder != tenant) {
@@ -614,6 +630,9 @@ impl Records {
             } else {
                 Refusal::NameHeld { name, holder: Some(object.clone()) }
             });
+        }
+        if host.is_some() && leads_somewhere(&claim.data) {
+            return Some(Refusal::NameHeld { name, holder: host.clone() });
         }
         let alias = |data: &RecordData| matches!(data, RecordData::Cname(_));
         if accepted.iter().any(|(_, set)| alias(&set.data) || alias(&claim.data)) {

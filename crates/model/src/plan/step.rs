@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod http;
 mod reverse;
 
 use super::ledger::Ledger;
@@ -27,6 +28,7 @@ pub(super) struct Step {
     zones: BTreeMap<ObjectName, Option<ZonePart>>,
     /// `None`: nobody has it by a claim any more.
     names: BTreeMap<DnsName, Option<TenantName>>,
+    http: http::HttpStep,
     reverse: reverse::ReverseStep,
     statuses: BTreeMap<ObjectRef, Option<Status>>,
     /// Domains whose serial may be another one, whatever their content.
@@ -41,6 +43,7 @@ impl Step {
             clusters: BTreeMap::new(),
             zones: BTreeMap::new(),
             names: BTreeMap::new(),
+            http: http::HttpStep::default(),
             reverse: reverse::ReverseStep::default(),
             statuses: BTreeMap::new(),
             renumbered: BTreeSet::new(),
@@ -137,15 +140,16 @@ impl Step {
         let changed = self.apply_zone_parts(&mut next, &mut names);
         let clusters = self.apply_cluster_parts(&mut next, &mut names);
         let claimed = self.apply_names(&mut next, &mut names);
+        let (hosts, other_foreign) = self.apply_http(&mut next);
         let (reversed, addresses) = self.apply_reverse(&mut next, &mut names);
         let zones = self.number_zones(&mut next, &mut names);
         let statuses = self.apply_statuses(&mut next, broken);
-        let changed = changed || claimed || reversed || ground.is_some();
+        let changed = changed || claimed || reversed || !hosts.is_empty() || other_foreign || ground.is_some();
         if !changed && clusters.is_empty() && statuses.is_empty() {
             return (self.before, Changes::default());
         }
         next.revision += 1;
-        (Arc::new(next), Changes { zones, names: names.in_order(), clusters, addresses, statuses })
+        (Arc::new(next), Changes { zones, names: names.in_order(), clusters, addresses, hosts, statuses })
     }
 
     fn apply_zone_parts(&mut self, next: &mut Snapshot, names: &mut NameSteps<'_>) -> bool {
@@ -363,14 +367,14 @@ impl NameSteps<'_> {
             }
             for name in names.iter().filter(|name| !within(new, apex, name, false)) {
                 let records = Arc::from([].as_slice());
-                self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+                self.gone.push(NameChange { apex: apex.clone(), name: name.name.clone(), records, steered: None });
             }
         }
         if let Some((apex, names)) = new {
             for name in names.iter().filter(|name| !within(old, apex, name, true)) {
                 self.ledger.add(apex, name);
-                let records = Arc::clone(&name.records);
-                self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records });
+                let (records, steered) = (Arc::clone(&name.records), name.steered.clone());
+                self.set.push(NameChange { apex: apex.clone(), name: name.name.clone(), records, steered });
             }
         }
     }

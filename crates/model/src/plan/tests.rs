@@ -3,6 +3,7 @@
 mod accepted;
 mod addresses;
 mod brake;
+mod federation;
 mod fleet;
 mod gate;
 mod hub;

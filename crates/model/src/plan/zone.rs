@@ -216,8 +216,8 @@ fn generated_names(zone: &Zone) -> Vec<NameRecords> {
         at_apex.extend(addresses(&zone.domain));
     }
     let inside = servers.iter().filter(|name| name.is_at_or_under(&zone.domain) && **name != zone.domain);
-    let below = inside.map(|name| NameRecords { name: name.clone(), records: addresses(name).into() });
-    std::iter::once(NameRecords { name: zone.domain.clone(), records: at_apex.into() })
+    let below = inside.map(|name| NameRecords::plain(name.clone(), addresses(name).into()));
+    std::iter::once(NameRecords::plain(zone.domain.clone(), at_apex.into()))
         .chain(below)
         .filter(|name| !name.records.is_empty())
         .collect()

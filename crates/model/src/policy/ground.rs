@@ -176,7 +176,7 @@ impl Ground {
     }
 
     /// Whether somebody else may claim below a name.
-    pub(super) fn others_below(&self, tenant: &ObjectName, name: &DnsName) -> bool {
+    pub(crate) fn others_below(&self, tenant: &ObjectName, name: &DnsName) -> bool {
         if self.suffix_of(name).is_some_and(|(_, suffix)| !suffix.is_only_tenants(tenant)) {
             return true;
         }

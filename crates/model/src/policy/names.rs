@@ -14,6 +14,15 @@ const RESERVED_IN_SUBTREES: [&[u8]; 5] = [b"_dmarc", b"_domainkey", b"_mta-sts",
 const REGISTRY_TYPES: [&[u8]; 9] = [b"a", b"aaaa", b"cname", b"txt", b"srv", b"mx", b"ns", b"ptr", b"naptr"];
 
 pub(super) fn judge<'a>(ground: &'a Ground, applicant: &Applicant, name: &DnsName) -> Result<&'a ZoneGround, Refusal> {
+    judge_anywhere(ground, applicant, name)?.ok_or_else(|| Refusal::OutsideZones { name: name.clone() })
+}
+
+/// Also where no zone of ours answers for the name.
+pub(super) fn judge_anywhere<'a>(
+    ground: &'a Ground,
+    applicant: &Applicant,
+    name: &DnsName,
+) -> Result<Option<&'a ZoneGround>, Refusal> {
     check_form(name)?;
     let refused = || name.clone();
     // Said first, so that nobody learns from the other reasons what names there are that are not theirs.
@@ -24,7 +33,7 @@ pub(super) fn judge<'a>(ground: &'a Ground, applicant: &Applicant, name: &DnsNam
         }
         Right::No => return Err(Refusal::NotYours { name: refused() }),
     };
-    let Some(zone) = ground.zone_of(name) else { return Err(Refusal::OutsideZones { name: refused() }) };
+    let zone = ground.zone_of(name).map(AsRef::as_ref);
     if upwards(name).any(|place| ground.control(&place).is_some()) || is_registry_of_control(ground, name) {
         return Err(Refusal::ControlPlaneName { name: refused() });
     }
@@ -32,7 +41,7 @@ pub(super) fn judge<'a>(ground: &'a Ground, applicant: &Applicant, name: &DnsNam
         return Err(Refusal::Reserved { name: refused(), zone: zone.clone() });
     }
     check_labels(name, &suffix, of_cluster)?;
-    if let Some(file) = &zone.file {
+    if let Some((zone, file)) = zone.and_then(|zone| Some((zone, zone.file.as_ref()?))) {
         if !file.sets_of(name).is_empty() {
             return Err(Refusal::InZoneFile { name: refused(), zone: zone.name.clone() });
         }
@@ -46,7 +55,7 @@ pub(super) fn judge<'a>(ground: &'a Ground, applicant: &Applicant, name: &DnsNam
     {
         return Err(Refusal::WildcardOverOthers { name: refused() });
     }
-    if disables_wildcard(ground, applicant, zone, &suffix) {
+    if zone.is_some_and(|zone| disables_wildcard(ground, applicant, zone, &suffix)) {
         return Err(Refusal::DisablesWildcard { name: refused() });
     }
     Ok(zone)

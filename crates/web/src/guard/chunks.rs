@@ -9,7 +9,7 @@ const MAX_TRAILERS: usize = 8 << 10;
 
 /// A reader that has seen some of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunks {
+pub enum Chunks {
     /// The line before a chunk: the size so far, how many digits, how many octets in all.
     Size {
         size: u64,
@@ -29,14 +29,20 @@ pub(super) enum Chunks {
 }
 
 impl Chunks {
-    pub(super) const START: Self = Self::Size { size: 0, digits: 0, length: 0 };
+    pub(crate) const START: Self = Self::Size { size: 0, digits: 0, length: 0 };
 
     /// How many of these octets belong to the body; less than all only at its end.
-    pub(super) fn advance(&mut self, octets: &[u8]) -> Result<usize, Malformed> {
+    pub(crate) fn advance(&mut self, octets: &[u8]) -> Result<usize, Malformed> {
+        self.take(octets, |_| {})
+    }
+
+    /// The same, with what is in the chunks.
+    pub(crate) fn take(&mut self, octets: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Malformed> {
         let mut at = 0;
         while at < octets.len() && *self != Self::End {
             if let Self::Data(left) = *self {
                 let taken = usize::try_from(left).unwrap_or(usize::MAX).min(octets.len() - at);
+                data(&octets[at..at + taken]);
                 at += taken;
                 let left = left - taken as u64;
                 *self = if left == 0 { Self::DataCr } else { Self::Data(left) };
@@ -49,9 +55,11 @@ impl Chunks {
     }
 
     fn step(self, octet: u8) -> Result<Self, Malformed> {
+        if matches!(self, Self::Size { length: MAX_LINE.., .. } | Self::Trailer(MAX_TRAILERS..)) {
+            return Err(Malformed::Chunk);
+        }
         let next = match (self, octet) {
             (Self::Size { size, digits: 1.., .. }, b'\r') => Self::SizeLf(size),
-            (Self::Size { length: MAX_LINE.., .. }, _) => return Err(Malformed::Chunk),
             // Extensions end with the line and are dropped. Quotes could hide an end of line from another reader.
             (Self::Size { size, digits: digits @ 1.., length }, b';') => {
                 Self::Size { size, digits: digits.max(MAX_LINE), length: length + 1 }
@@ -68,10 +76,10 @@ impl Chunks {
             (Self::DataCr, b'\r') => Self::DataLf,
             (Self::DataLf, b'\n') => Self::START,
             (Self::Trailers(_), b'\r') => Self::EndLf,
-            (Self::Trailers(length), b'!'..=b'~') => Self::Trailer(length + 1),
-            (Self::Trailer(MAX_TRAILERS..), _) => return Err(Malformed::Chunk),
             (Self::Trailer(length), b'\r') => Self::TrailerLf(length + 1),
-            (Self::Trailer(length), b'\t' | b' '..=b'~' | 0x80..) => Self::Trailer(length + 1),
+            (Self::Trailers(length), b'!'..=b'~') | (Self::Trailer(length), b'\t' | b' '..=b'~' | 0x80..) => {
+                Self::Trailer(length + 1)
+            }
             (Self::TrailerLf(length), b'\n') => Self::Trailers(length + 1),
             (Self::EndLf, b'\n') => Self::End,
             _ => return Err(Malformed::Chunk),

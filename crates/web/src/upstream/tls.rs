@@ -104,14 +104,14 @@ impl Trust {
         if known.by_tls.len() >= MAX_POLICIES {
             known.by_tls.clear();
         }
-        let configs = match known.by_tls.get(&policy.upstream) {
-            Some(configs) => Arc::clone(configs),
-            None => {
-                known.next += 1;
-                let configs = Arc::new(self.read(&policy.upstream, known.next)?);
-                known.by_tls.insert(policy.upstream.clone(), Arc::clone(&configs));
-                configs
-            }
+        let shared = known.by_tls.get(&policy.upstream).map(Arc::clone);
+        let configs = if let Some(configs) = shared {
+            configs
+        } else {
+            known.next += 1;
+            let configs = Arc::new(self.read(&policy.upstream, known.next)?);
+            known.by_tls.insert(policy.upstream.clone(), Arc::clone(&configs));
+            configs
         };
         known.by_policy.insert(address, (Arc::clone(policy), Arc::clone(&configs)));
         Some(configs)

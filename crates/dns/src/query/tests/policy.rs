@@ -9,7 +9,8 @@ use std::time::Duration;
 use model::policy::RecordClaim;
 use model::record::{RecordData, Strings};
 use model::resource::{
-    Cluster, Endpoint, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, RecordClaims, Tenant, Upstream, Zone,
+    Cluster, Endpoint, FrontDoor, IngressController, IngressMode, Limits, Nameserver, Node, Quota, RecordClaims,
+    Tenant, Upstream, Zone,
 };
 use model::{Cidr, Fact, FactChange, ObjectRef, Planner, Since, Timestamp};
 use proptest::collection::vec;
@@ -107,6 +108,7 @@ fn cluster(number: usize, name: &str) -> FactChange {
         nodes: vec![Node { name: "n".into(), addresses: vec![IpAddr::V4(addresses_of(number))], ready: true }],
         access: None,
         ingress: IngressMode::Nodes,
+        controller: IngressController::default(),
         allowed_sources: [parse("0.0.0.0/0")].into(),
         proof: std::sync::Arc::default(),
         limits: Limits::default(),

@@ -242,8 +242,9 @@ fn step() -> impl Strategy<Value = Changes> {
         .prop_flat_map(|apex| (Just(apex.clone()), prop::option::of(file(apex))))
         .prop_map(|(apex, file)| ZoneChange::Serve { soa: soa(&apex, 30, 1, 30), apex, file: file.map(Arc::new) });
     let zone = prop_oneof![6 => serve, 1 => apex().prop_map(|apex| ZoneChange::Withdraw { apex })];
-    let change = (apex(), labels(prop::sample::select(vec![0, 2])), planned())
-        .prop_map(|(apex, labels, records)| NameChange { name: below(&apex, &labels), apex, records: records.into() });
+    let change = (apex(), labels(prop::sample::select(vec![0, 2])), planned()).prop_map(|(apex, labels, records)| {
+        NameChange { name: below(&apex, &labels), apex, records: records.into(), steered: None }
+    });
     let names = vec(change, 0..10);
     (vec(zone, 0..3), names).prop_map(|(zones, names)| Changes { zones, names, ..Changes::default() })
 }

@@ -4,13 +4,17 @@
 //! zone main fleet.example since=1 ttl=30 grace=60 share=1 released=1000 gateway=192.0.2.10 ns=ns1.fleet.example/192.0.2.53 external handout dnssec
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
 //! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5 released=1000
-//! cluster c1 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//! cluster c1 labels=env:prod http=192.0.2.1:80 https=192.0.2.1:443 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
 //! pool public 198.51.100.0/29 since=1 ns=ns1.fleet.example domain=pool.example ttl=300 rest=3600 (no name servers by default)
 //! claim acme/web public since=1 IPv6 cluster=c1 ptr=www.c1.fleet.example address=198.51.100.1
 //! address 198.51.100.1 acme/web public until=1061
-//! policy federated (a kind that nothing acts upon yet)
+//! policy federated labels=env:prod dns plain (vip over verified TLS by default)
+//! class federated policy=federated foreign
+//! secret acme/shop-tls bad
+//! ingress acme/web since=1 class=fleetgate default=service tls=shop-tls:shop.acme.test+*.acme.test wrong-annotation nothing
+//!     shop.acme.test/cart@service shop.acme.test/exact! /without/a/host shop.acme.test/bad?
 //! broken cluster c1
 //! number main 1000 0123456789abcdef0123456789abcdef
 //! gone cluster c1
@@ -24,15 +28,20 @@ use std::time::Duration;
 
 use super::super::*;
 use crate::address::{AddressClaim, AddressPool, ClaimId, Reverse};
+use crate::digest::Digest;
 use crate::fact::{Number, Since};
+use crate::ingress::{
+    Backend, Certificate, EntryMode, FederationPolicy, Ingress, IngressClass, PathMatch, PathPart, PathRule, Port,
+    Rule, Tls, UpstreamTls,
+};
 use crate::name::DnsName;
 use crate::network::Location;
 use crate::policy::{Applicant, RecordClaim, Refused};
 use crate::pool::Family;
 use crate::record::{Exchange, RecordData, Server, Strings};
 use crate::resource::{
-    Access, ControlPlaneService, Endpoint, FrontDoor, IngressMode, Limits, Nameserver, Node, Quota, RecordClaims,
-    Upstream as Listener,
+    Access, ControlPlaneService, Endpoint, FrontDoor, IngressController, IngressMode, Limits, Nameserver, Node, Quota,
+    RecordClaims, Upstream as Listener,
 };
 use crate::snapshot::{Condition, NameRecords, PartStatus, Soa};
 use crate::zone_file::{Builder, ZoneFile};
@@ -135,6 +144,29 @@ impl Fleet {
         self.planned.snapshot.tenant_name(&parse(name)).map_or_else(Vec::new, |held| lines(&held.records))
     }
 
+    /// Where a request goes: the Ingress, the service and the members.
+    pub(super) fn request(&self, url: &str) -> Option<String> {
+        let (host, path) = url.split_once('/').unwrap();
+        let host = self.planned.snapshot.http().host(&parse(host))?;
+        let entry = host.entry(&format!("/{path}"))?;
+        let members: Vec<_> = entry.members.iter().map(|member| member.cluster.to_string()).collect();
+        assert_eq!(entry.tenant, host.tenant);
+        Some(format!("{} {} {}", entry.object.name, entry.backend.service, members.join(",")))
+    }
+
+    /// What an Ingress came to: the refusal of all of it, or each part with its refusal.
+    pub(super) fn ingress(&self, name: &str) -> Vec<String> {
+        let Some(status) = self.planned.snapshot.status(&object(Kind::Ingress, name)) else { return Vec::new() };
+        if let Some(refusal) = status.refusal() {
+            return vec![format!("{}: {}", refusal.reason, refusal.message)];
+        }
+        let told = |(part, outcome): (&str, Result<(), &Refused>)| match outcome {
+            Ok(()) => part.to_owned(),
+            Err(refused) => format!("{part}: {} {}", refused.refusal.code(), refused.field).trim_end().to_owned(),
+        };
+        status.detail.parts().into_iter().map(told).collect()
+    }
+
     pub(super) fn serial(&self, zone: &str) -> u32 {
         self.planned.snapshot.zone(&parse(zone)).unwrap().soa.serial
     }
@@ -174,7 +206,31 @@ fn fact(line: &str) -> FactChange {
             FactChange::Records(records_object(name), Some(settings.fact(claims(&settings))))
         }
         ["gone", "records", name] => FactChange::Records(records_object(name), None),
-        ["policy", name] => FactChange::Other(ObjectRef::cluster_scoped(Kind::FederationPolicy, parse(name)), true),
+        ["policy", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::FederationPolicy(parse(name), Some(settings.fact(Arc::new(policy(&settings)))))
+        }
+        ["class", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            let (ours, policy) = (!settings.has("foreign"), settings.get("policy").map(parse));
+            let class = IngressClass { ours, policy, hindrance: None };
+            FactChange::IngressClass(parse(name), Some(settings.fact(class)))
+        }
+        ["secret", name, ref settings @ ..] => {
+            let object = object(Kind::Secret, name);
+            let bad = Refusal::BadCertificate { name: object.name.clone(), reason: "a test says so".into() };
+            let digest = Digest::of_text(line.as_bytes());
+            let certificate = Arc::new(Certificate { chain: Vec::new(), key: Vec::new(), digest });
+            let found = if Settings(settings).has("bad") { Err(bad) } else { Ok(certificate) };
+            FactChange::Certificate(object, Some(found))
+        }
+        ["ingress", name, ref settings @ ..] => {
+            let settings = Settings(settings);
+            FactChange::Ingress(object(Kind::Ingress, name), Some(settings.fact(ingress(&settings))))
+        }
+        ["gone", "ingress", name] => FactChange::gone(&object(Kind::Ingress, name)),
+        ["gone", "secret", name] => FactChange::gone(&object(Kind::Secret, name)),
+        ["gone", "class", name] => FactChange::IngressClass(parse(name), None),
         ["pool", name, ranges, ref settings @ ..] => {
             let settings = Settings(settings);
             FactChange::AddressPool(parse(name), Some(settings.fact(pool(name, ranges, &settings))))
@@ -211,9 +267,7 @@ fn fact(line: &str) -> FactChange {
         ["gone", "tenant", name] => FactChange::Tenant(parse(name), None),
         ["gone", "cluster", name] => FactChange::Cluster(parse(name), None),
         ["gone", "pool", name] => FactChange::AddressPool(parse(name), None),
-        ["gone", "policy", name] => {
-            FactChange::Other(ObjectRef::cluster_scoped(Kind::FederationPolicy, parse(name)), false)
-        }
+        ["gone", "policy", name] => FactChange::FederationPolicy(parse(name), None),
         _ => panic!("no fact: {line}"),
     }
 }
@@ -350,8 +404,61 @@ pub(super) fn claim_id(text: &str) -> ClaimId {
 }
 
 fn records_object(name: &str) -> ObjectRef {
+    object(Kind::DnsEndpoint, name)
+}
+
+fn object(kind: Kind, name: &str) -> ObjectRef {
     let (namespace, name) = name.split_once('/').unwrap_or_else(|| panic!("no namespace: {name}"));
-    ObjectRef { kind: Kind::DnsEndpoint, namespace: Some(parse(namespace)), name: parse(name) }
+    ObjectRef { kind, namespace: Some(parse(namespace)), name: parse(name) }
+}
+
+fn labels(settings: &Settings<'_>) -> BTreeMap<String, String> {
+    let pair = |text: &str| text.split_once(':').map(|(key, value)| (key.to_owned(), value.to_owned()));
+    settings.list("labels").filter_map(pair).collect()
+}
+
+fn policy(settings: &Settings<'_>) -> FederationPolicy {
+    FederationPolicy {
+        selector: labels(settings),
+        entry: if settings.has("dns") { EntryMode::Dns } else { EntryMode::Vip },
+        upstream: if settings.has("plain") { UpstreamTls::Plain } else { UpstreamTls::default() },
+        ..FederationPolicy::default()
+    }
+}
+
+fn ingress(settings: &Settings<'_>) -> Ingress {
+    let backend = |service: &str| Backend { service: parse(service), port: Port::Number(80) };
+    let paths = settings.0.iter().filter(|word| word.contains('/'));
+    let rules = paths.enumerate().map(|(number, word)| {
+        let (host, path) = word.split_once('/').unwrap();
+        let (path, service) = path.split_once('@').unwrap_or((path, "web"));
+        let written: Arc<str> = format!("/{}", path.trim_end_matches(['!', '?'])).into();
+        let matching = if path.ends_with('!') { PathMatch::Exact } else { PathMatch::Prefix };
+        let bad = || Refused::new(Refusal::BadPath { reason: "a test says so".into() }, "path");
+        let good = PathRule { path: matching(Arc::clone(&written)), backend: backend(service) };
+        let rule = if path.ends_with('?') { Err(bad()) } else { Ok(good) };
+        Rule {
+            field: format!("rules[{number}]").into(),
+            host: Ok((!host.is_empty()).then(|| parse(host))),
+            paths: vec![PathPart { written, rule }],
+        }
+    });
+    let tls = settings.get("tls").map(|text| text.split_once(':').unwrap_or((text, "")));
+    let tls = tls.map(|(secret, hosts)| Tls {
+        field: "tls[0]".into(),
+        hosts: hosts.split('+').filter(|host| !host.is_empty()).map(parse).collect(),
+        secret: Ok(parse(secret)),
+    });
+    let wrong = Refused::new(Refusal::BadAnnotation { reason: "a test says so".into() }, "annotations");
+    Ingress {
+        class: Some(parse(settings.get("class").unwrap_or("fleetgate"))),
+        default_backend: settings.get("default").map(|service| Ok(backend(service))),
+        rules: rules.collect(),
+        tls: tls.into_iter().collect(),
+        options: Arc::default(),
+        wrong_annotations: settings.has("wrong-annotation").then(|| ("a/b".into(), wrong)).into_iter().collect(),
+        hindrance: settings.has("nothing").then_some(Refusal::NothingToServe),
+    }
 }
 
 fn claims(settings: &Settings<'_>) -> RecordClaims {
@@ -415,7 +522,7 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
     let hub_service = Listener::Service { namespace: parse("hub"), name: parse(name), port: 6443 };
     Cluster {
         name: parse(name),
-        labels: BTreeMap::new(),
+        labels: labels(settings),
         tenant: parse(settings.get("tenant").unwrap_or("acme")),
         zone: parse(settings.get("zone").unwrap_or("main")),
         id: parse(settings.get("id").unwrap_or(name)),
@@ -425,6 +532,11 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         nodes: nodes.collect(),
         access: settings.get("access").map(access),
         ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
+        controller: IngressController {
+            class: None,
+            http: settings.list("http").map(parse).collect(),
+            https: settings.list("https").map(parse).collect(),
+        },
         allowed_sources: [parse("0.0.0.0/0")].into(),
         proof: Arc::default(),
         limits: settings.limits(),

@@ -48,7 +48,7 @@ fn digest((soa, file, names): &ServedZone) -> Digest {
         digest += file.digest();
     }
     for (name, records) in names {
-        digest += Digest::of_name(&crate::snapshot::NameRecords { name: name.clone(), records: Arc::clone(records) });
+        digest += Digest::of_name(&crate::snapshot::NameRecords::plain(name.clone(), Arc::clone(records)));
     }
     digest
 }

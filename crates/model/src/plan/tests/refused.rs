@@ -113,17 +113,6 @@ fn names_clash_across_zones_too() {
     );
 }
 
-#[test]
-fn kinds_that_nothing_acts_upon_are_refused_and_forgotten() {
-    let mut fleet = Fleet::grounded("policy public");
-    assert_eq!(
-        fleet.verdict(Kind::FederationPolicy, "public"),
-        "NotYet: FederationPolicy is not supported yet; leave it out"
-    );
-    let statuses = fleet.planned.snapshot.statuses().count();
-    assert_eq!(fleet.plan(1001, "gone policy public").snapshot.statuses().count(), statuses - 1);
-}
-
 #[track_caller]
 fn assert_has_nothing(fleet: &Fleet, cluster: &str) {
     let snapshot = &fleet.planned.snapshot;

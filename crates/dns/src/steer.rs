@@ -1,0 +1,163 @@
+//! Names whose addresses are chosen query by query, among the clusters that serve an entry.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use domain::base::iana::Rtype;
+use model::ClusterName;
+use model::ingress::Steering;
+use model::network::Location;
+use model::snapshot::{RecordSet, SteeredName};
+use model::steering::{self, Asked, Candidate, Known, MemberKey, Ranking, Standings, Whereabouts};
+
+/// How long an answer that was chosen may be kept, in seconds: as long as some clients are still sent to a cluster that
+/// failed. Resolvers ask for a busy name six times a minute then.
+pub const STEERED_TTL: u32 = 10;
+/// How many addresses such an answer has at most: clients try two or three, and eight of IPv6 fit into the smallest
+/// response beside any name but the longest.
+pub const MAX_ADDRESSES: usize = 8;
+/// What is known of so many members is looked up once; as many are ranked without an allocation.
+const FEW: usize = 16;
+
+/// What choices are made by. All of it can be replaced at any time, and the next query is answered by the new.
+#[derive(Debug, Clone, Default)]
+pub struct Guides {
+    /// Who is healthy, how far away in time, and how full.
+    pub standings: Arc<ArcSwap<Standings>>,
+    /// Where clients are. Without it nobody's place is known.
+    pub places: Arc<ArcSwapOption<geo::Map>>,
+}
+
+/// Who a choice is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asker {
+    /// The resolver itself, which says of nobody else.
+    Resolver(IpAddr),
+    /// An address of a network that the resolver asks for.
+    Network(IpAddr),
+    /// Somebody whose place is not to be used.
+    Private,
+}
+
+/// A steered name in the index.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    steering: Steering,
+    /// By the names of their clusters.
+    members: Vec<Member>,
+    ttl: u32,
+}
+
+#[derive(Debug)]
+struct Member {
+    cluster: ClusterName,
+    key: MemberKey,
+    location: Location,
+    /// Addresses in wire form, one behind the other.
+    v4: Vec<u8>,
+    v6: Vec<u8>,
+}
+
+/// Which addresses a query is answered with.
+#[derive(Debug)]
+pub(crate) struct Choice<'a> {
+    steered: &'a Steered,
+    ranking: Ranking,
+    rtype: Rtype,
+    random: u64,
+    /// RFC 7871: all clients whose addresses share so many bits get the same choice.
+    pub(crate) scope: u8,
+}
+
+impl Steered {
+    pub(crate) fn new(name: &SteeredName, records: &[RecordSet]) -> Self {
+        let octets = |addresses: &[IpAddr], v6: bool| -> Vec<u8> {
+            let octets = addresses.iter().filter(|address| address.is_ipv6() == v6).map(|address| match address {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            });
+            octets.flatten().collect()
+        };
+        let members = name.members.iter().map(|member| Member {
+            cluster: member.cluster.clone(),
+            key: member.key,
+            location: member.location.clone(),
+            v4: octets(&member.addresses, false),
+            v6: octets(&member.addresses, true),
+        });
+        let ttl = records.iter().map(|set| set.ttl).fold(STEERED_TTL, u32::min);
+        Self { steering: name.steering.clone(), members: members.collect(), ttl }
+    }
+
+    pub(crate) fn ttl(&self) -> u32 {
+        self.ttl
+    }
+
+    /// Chance is our own: neither names nor ids nor addresses of queries, which others choose, decide about it.
+    pub(crate) fn choose(&self, guides: &Guides, asker: Asker, rtype: Rtype) -> Choice<'_> {
+        let random = fastrand::u64(..);
+        let places = matches!(self.steering, Steering::Geo).then(|| guides.places.load());
+        let places = places.as_ref().and_then(|places| places.as_ref());
+        let address = match asker {
+            Asker::Resolver(address) | Asker::Network(address) => Some(address),
+            Asker::Private => None,
+        };
+        let located = places.zip(address).map(|(places, address)| (places.locate(address), address));
+        let client = located.and_then(|(located, _)| located.place).map(Whereabouts::from).unwrap_or_default();
+        let scope = match (asker, located) {
+            (Asker::Network(_), Some((located, address))) => located.prefix_len + mapped_bits(address),
+            _ => 0,
+        };
+        let standings = guides.standings.load();
+        let mut few = [Known::default(); FEW];
+        for (known, member) in few.iter_mut().zip(&self.members) {
+            *known = standings.of(member.key);
+        }
+        let members = self.members.iter().enumerate().map(|(number, member)| Candidate {
+            cluster: &member.cluster,
+            location: &member.location,
+            known: few.get(number).copied().unwrap_or_else(|| standings.of(member.key)),
+        });
+        // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
+        let choice = Asked { steering: &self.steering, client, turn: random, random };
+        Choice { steered: self, ranking: steering::order(&choice, members), rtype, random, scope }
+    }
+}
+
+/// How many bits stand before an IPv4 address that is written as one of IPv6, as which it is looked up.
+fn mapped_bits(address: IpAddr) -> u8 {
+    if address.is_ipv6() && address.to_canonical().is_ipv4() { 96 } else { 0 }
+}
+
+impl<'a> Choice<'a> {
+    /// In wire form: all of the one member that was chosen; of every member where they take turns, beginning with the one
+    /// whose turn it is. None where no member that is in order has an address of the type.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &'a [u8]> {
+        let has = |member: &usize| !self.octets(*member).is_empty();
+        let all = matches!(self.steered.steering, Steering::RoundRobin);
+        let first = self.ranking.eligible().find(has).or_else(|| self.ranking.usable().find(has));
+        // The members behind the first that are as good.
+        let others = self.ranking.eligible().filter(move |_| all).filter(move |member| Some(*member) != first);
+        first.into_iter().chain(others).flat_map(|member| self.rotated(member)).take(MAX_ADDRESSES)
+    }
+
+    fn octets(&self, member: usize) -> &'a [u8] {
+        match self.steered.members.get(member) {
+            Some(member) if self.rtype == Rtype::A => &member.v4,
+            Some(member) => &member.v6,
+            None => &[],
+        }
+    }
+
+    fn rotated(&self, member: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let octets = self.octets(member);
+        let length = if self.rtype == Rtype::A { 4 } else { 16 };
+        let count = octets.len() / length;
+        // Any of them.
+        #[allow(clippy::cast_possible_truncation)]
+        let begin = (self.random >> 32) as usize % count.max(1) * length;
+        let (before, behind) = octets.split_at(begin);
+        behind.chunks_exact(length).chain(before.chunks_exact(length))
+    }
+}

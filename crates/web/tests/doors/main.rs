@@ -1,0 +1,17 @@
+//! The doors, with real sockets, real clients and backends that are none of ours.
+#![allow(clippy::unwrap_used)] // A test that cannot go on panics.
+
+mod access;
+mod backend;
+mod documents;
+mod downgrade;
+mod fixture;
+mod haproxy;
+mod lean;
+mod lifecycle;
+mod members;
+mod requests;
+mod slow;
+mod smuggling;
+mod streams;
+mod tls;
