@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use kubernetes::sources::{Cluster, Followed, Slice};
+use kubernetes::sources::{Cluster, Followed, PodNews};
 use manifest::agents::{LoadLine, ServiceLoad};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{Health, MOST_SHOWN, Refused};
 use crate::link::{Link, Pause, plain};
 use endpoints::{Endpoints, Pods};
-pub use endpoints::{Service, ServiceError};
+pub use endpoints::{Port, PortError, Service, ServiceError, Wanted};
 pub use metrics::LoadMetrics;
 pub use page::{Limit, Metrics};
 use scrape::{ScrapeError, Scraped, Scraper};
@@ -40,13 +40,16 @@ const GOOD: Duration = Duration::from_secs(10);
 pub struct Load {
     pub link: Arc<Link>,
     pub cluster: Cluster,
-    pub services: Vec<Service>,
+    pub wanted: Wanted,
     /// Of the pages.
     pub path: String,
-    pub wanted: Metrics,
+    pub page: Metrics,
     pub health: Arc<Health>,
     pub metrics: LoadMetrics,
 }
+
+/// Those of a round; without pods where nothing is known of them.
+type Services = [(Service, Option<Pods>)];
 
 /// What is known of a Service from one round to the next.
 #[derive(Default)]
@@ -61,11 +64,11 @@ impl Load {
     /// Until told to stop.
     pub async fn run(self, stop: CancellationToken) {
         let mut namespaces: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for service in &self.services {
+        for service in &self.wanted.services {
             namespaces.entry(service.namespace.clone()).or_default().push(service.name.clone());
         }
         let following = stop.child_token();
-        let (news, tasks) = self.cluster.follow_slices(&namespaces, &following);
+        let (news, tasks) = self.cluster.follow_pods(&namespaces, self.wanted.class.is_some(), &following);
         let (lines, latest) = watch::channel(Bytes::new());
         let working = async { tokio::join!(self.measure(news, lines), self.carry(latest)) };
         stop.run_until_cancelled(working).await;
@@ -73,47 +76,46 @@ impl Load {
         tasks.wait().await;
     }
 
-    async fn measure(&self, mut news: Receiver<(usize, Followed<Slice>)>, lines: watch::Sender<Bytes>) {
+    async fn measure(&self, mut news: Receiver<PodNews>, lines: watch::Sender<Bytes>) {
         let mut endpoints = Endpoints::default();
-        let mut scraper = Scraper::new(&self.path, self.wanted.clone());
+        let mut scraper = Scraper::new(&self.path, self.page.clone());
         let mut tally = Tally::default();
-        let mut seen: Vec<Seen> = self.services.iter().map(|_| Seen::default()).collect();
+        let mut seen = HashMap::new();
         let mut ticks = interval(SECOND);
         // What took too long is not made up for: a line is of the time since the last one.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 heard = news.recv() => {
-                    let Some((namespace, heard)) = heard else { return };
+                    let Some(heard) = heard else { return };
                     self.hear(&heard);
-                    endpoints.hear(namespace, heard);
+                    endpoints.hear(heard, self.wanted.class.as_deref());
                 }
                 _ = ticks.tick() => {
-                    let pods = self.pods(&endpoints);
+                    let services = endpoints.services(&self.wanted);
+                    let pods = endpoints.pods(&services);
                     let all: BTreeSet<SocketAddr> = pods.iter().flatten().flat_map(|pods| pods.pages.clone()).collect();
+                    let services: Vec<_> = services.into_iter().zip(pods).collect();
                     let round = scraper.round(all.iter().copied()).await;
                     self.take_in(&mut tally, &round);
                     tally.keep(|pod| all.contains(pod));
-                    self.tell(&pods, &round, &mut seen);
-                    let line = self.line(&tally, &pods, &seen);
-                    lines.send_replace(line);
+                    self.tell(&services, &round, &mut seen);
+                    lines.send_replace(self.line(&tally, &services, &seen));
                 }
             }
         }
     }
 
-    fn hear(&self, news: &Followed<Slice>) {
-        let reason = match news {
-            Followed::Away(reason) => reason,
-            Followed::Absent => "it has no EndpointSlices",
+    fn hear(&self, news: &PodNews) {
+        let (kind, reason) = match news {
+            PodNews::Slices(_, Followed::Away(reason)) => ("EndpointSlices", reason.as_str()),
+            PodNews::Slices(_, Followed::Absent) => ("EndpointSlices", "there is no such kind"),
+            PodNews::Ingresses(Followed::Away(reason)) => ("Ingresses", reason.as_str()),
+            PodNews::Ingresses(Followed::Absent) => ("Ingresses", "there is no such kind"),
             _ => return,
         };
         self.metrics.cluster_away.inc();
-        tracing::warn!(reason, "the cluster's EndpointSlices cannot be read; the pods that are known are reported on");
-    }
-
-    fn pods(&self, endpoints: &Endpoints) -> Vec<Option<Pods>> {
-        self.services.iter().map(|service| endpoints.pods(service, self.services.len())).collect()
+        tracing::warn!(kind, reason, "the cluster cannot be read; the pods that are known are reported on");
     }
 
     fn take_in(&self, tally: &mut Tally, round: &HashMap<SocketAddr, Scraped>) {
@@ -127,45 +129,47 @@ impl Load {
     }
 
     /// Shows what could not be read, and logs when that begins and ends.
-    fn tell(&self, pods: &[Option<Pods>], round: &HashMap<SocketAddr, Scraped>, seen: &mut [Seen]) {
+    fn tell(&self, services: &Services, round: &HashMap<SocketAddr, Scraped>, seen: &mut HashMap<String, Seen>) {
         let (mut count, mut shown) = (0, Vec::new());
-        for ((service, pods), seen) in self.services.iter().zip(pods).zip(seen) {
-            let Some(pods) = pods else {
-                *seen = Seen::default();
-                continue;
-            };
-            seen.rounds += 1;
+        let mut before = std::mem::take(seen);
+        for (service, pods) in services {
+            let Some(pods) = pods else { continue };
+            let name = service.to_string();
+            let mut now = before.remove(&name).unwrap_or_default();
+            now.rounds += 1;
             let failed = pods.pages.iter().filter_map(|pod| Some((pod, round.get(pod)?.as_ref().err()?)));
-            let failed: Vec<_> = failed.collect();
-            if let (0, Some((pod, error))) = (seen.failing, failed.first()) {
-                tracing::warn!(%service, %pod, %error, "a pod's metrics cannot be read: it counts as idle");
-            } else if seen.failing > 0 && failed.is_empty() {
+            let mut failed: Vec<(String, &ScrapeError)> = failed.map(|(pod, error)| (pod.to_string(), error)).collect();
+            let failing = failed.len() + pods.portless;
+            if pods.portless > 0 {
+                failed.push((format!("{} pods", pods.portless), &ScrapeError::NoPort));
+            }
+            if let (0, Some((pod, error))) = (now.failing, failed.first()) {
+                tracing::warn!(%service, pod, %error, "a pod's metrics cannot be read: it counts as idle");
+            } else if now.failing > 0 && failing == 0 {
                 tracing::info!(%service, "the metrics of all its pods are read again");
             }
-            seen.failing = failed.len();
-            count += failed.len();
-            shown.extend(failed.into_iter().take(MOST_SHOWN - shown.len().min(MOST_SHOWN)).map(|(pod, error)| {
-                Refused {
-                    source: service.to_string(),
-                    record: pod.to_string(),
-                    code: error.code().to_owned(),
-                    reason: plain(&error.to_string()),
-                    field: String::new(),
-                }
+            now.failing = failing;
+            count += failing;
+            let room = MOST_SHOWN.saturating_sub(shown.len());
+            shown.extend(failed.into_iter().take(room).map(|(record, error)| {
+                let (code, reason) = (error.code().to_owned(), plain(&error.to_string()));
+                Refused { source: name.clone(), record, code, reason, field: String::new() }
             }));
+            seen.insert(name, now);
         }
         self.health.set_refused(count, shown);
     }
 
     /// A Service that nothing is known of yet is left out: nothing would be concluded from a line without it.
-    fn line(&self, tally: &Tally, pods: &[Option<Pods>], seen: &[Seen]) -> Bytes {
-        let mut services = Vec::new();
+    fn line(&self, tally: &Tally, services: &Services, seen: &HashMap<String, Seen>) -> Bytes {
+        let mut reports = Vec::new();
         let mut ready = 0;
-        for ((service, pods), seen) in self.services.iter().zip(pods).zip(seen) {
-            let Some(pods) = pods.as_ref().filter(|pods| seen.rounds > 1 || pods.ready == 0) else { continue };
-            let reported = tally.report(pods.ready, &pods.pages);
+        for (service, pods) in services {
+            let is_known = || seen.get(&service.to_string()).is_some_and(|seen| seen.rounds > 1);
+            let Some(pods) = pods.as_ref().filter(|pods| pods.ready == 0 || is_known()) else { continue };
+            let reported = tally.report(pods);
             ready += pods.ready;
-            services.push(ServiceLoad {
+            reports.push(ServiceLoad {
                 namespace: service.namespace.clone(),
                 name: service.name.clone(),
                 served: Some(rounded(reported.served)),
@@ -173,8 +177,8 @@ impl Load {
                 ready: i64::try_from(pods.ready).unwrap_or(i64::MAX),
             });
         }
-        self.metrics.show(services.len(), ready);
-        let mut line = serde_json::to_vec(&LoadLine { services }).unwrap_or_default();
+        self.metrics.show(reports.len(), ready);
+        let mut line = serde_json::to_vec(&LoadLine { services: reports }).unwrap_or_default();
         line.push(b'\n');
         line.into()
     }

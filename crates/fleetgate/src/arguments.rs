@@ -125,15 +125,18 @@ pub(crate) struct LoadOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// A Service to report; may be given several times. The port is where its pods have their metrics, by its name in the
-    /// Service or by number; the Service's first one by default
+    /// Service or by number; --metrics-port by default, or else the Service's first one
     #[arg(
         long,
         value_name = "NAMESPACE/NAME[:PORT]",
-        required = true,
+        required_unless_present = "all_of_ingress_class",
         value_delimiter = ',',
         env = "FLEETGATE_SERVICES"
     )]
     pub(crate) service: Vec<agent::load::Service>,
+    /// Also report all Services that Ingresses of this class name, the first 1,000 of them
+    #[arg(long, value_name = "NAME", env = "FLEETGATE_ALL_OF_INGRESS_CLASS")]
+    pub(crate) all_of_ingress_class: Option<String>,
     #[command(flatten, next_help_heading = "The pods' metrics")]
     pub(crate) page: PageOptions,
     /// Metrics, /healthz, /readyz, and /refused with the pods whose metrics cannot be read
@@ -149,6 +152,9 @@ pub(crate) struct PageOptions {
     /// Where the metrics are, over HTTP
     #[arg(long, value_name = "PATH", default_value = "/metrics", env = "FLEETGATE_METRICS_PATH")]
     pub(crate) metrics_path: hyper::http::uri::PathAndQuery,
+    /// Where they are by default: a port's number, or its name in the Service
+    #[arg(long, value_name = "PORT", env = "FLEETGATE_METRICS_PORT")]
+    pub(crate) metrics_port: Option<agent::load::Port>,
     /// A counter of the requests that were answered; summed over its labels
     #[arg(long, value_name = "NAME", default_value = "http_requests_total", env = "FLEETGATE_SERVED_METRIC")]
     pub(crate) served_metric: String,

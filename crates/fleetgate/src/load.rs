@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agent::health::{Health, HealthListener};
-use agent::load::{Load, LoadMetrics, Service};
+use agent::load::{Load, LoadMetrics, Service, Wanted};
 use agent::{Link, LinkMetrics};
 use anyhow::Context as _;
 use kubernetes::sources::Cluster;
@@ -45,9 +45,13 @@ pub(crate) fn run(options: &LoadOptions) -> anyhow::Result<ExitCode> {
         }
         let keeping = (Arc::clone(&link), stop.clone());
         tasks.spawn(async move { keeping.0.keep(keeping.1).await });
-        let (path, wanted) = (options.page.metrics_path.to_string(), options.page.wanted());
-        let services = options.service.clone();
-        let load = Load { link, cluster, services, path, wanted, health: Arc::clone(&health), metrics };
+        let (path, page) = (options.page.metrics_path.to_string(), options.page.wanted());
+        let wanted = Wanted {
+            services: options.service.clone(),
+            class: options.all_of_ingress_class.clone(),
+            port: options.page.metrics_port.clone(),
+        };
+        let load = Load { link, cluster, wanted, path, page, health: Arc::clone(&health), metrics };
         tasks.spawn(load.run(stop.clone()));
         tasks.close();
         tracing::info!(health = health_address.map(tracing::field::display), "started");

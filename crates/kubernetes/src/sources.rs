@@ -25,7 +25,7 @@ use crate::apply::MANAGED_BY;
 use crate::resource::Resource;
 use crate::watch::chain;
 pub use follow::Followed;
-pub use slices::Slice;
+pub use slices::{Backends, Slice};
 pub use tell::Notice;
 
 /// Who writes into a tenant's cluster, as field manager and as label.
@@ -64,6 +64,13 @@ pub struct Written {
 pub enum News {
     Sources(usize, Followed<Source>),
     Verdicts(usize, Followed<Written>),
+}
+
+/// What is heard of where pods are; the number is that of the namespace, or of all of them.
+#[derive(Debug)]
+pub enum PodNews {
+    Slices(usize, Followed<Slice>),
+    Ingresses(Followed<Backends>),
 }
 
 /// Why something was not written.
@@ -111,18 +118,27 @@ impl Cluster {
         (heard, tasks)
     }
 
-    /// Follows the `EndpointSlice`s of these Services, by namespace, until told to stop. The number is that of the namespace.
-    pub fn follow_slices(
+    /// Follows the `EndpointSlice`s of these Services, by namespace, until told to stop; and with `ingresses` all slices, and the Ingresses.
+    pub fn follow_pods(
         &self,
         services: &BTreeMap<String, Vec<String>>,
+        ingresses: bool,
         stop: &CancellationToken,
-    ) -> (mpsc::Receiver<(usize, Followed<Slice>)>, TaskTracker) {
+    ) -> (mpsc::Receiver<PodNews>, TaskTracker) {
         let (news, heard) = mpsc::channel(WAITING);
         let tasks = TaskTracker::new();
-        for (number, (namespace, names)) in services.iter().enumerate() {
-            let api = self.api(Resource::EndpointSlice, Some(namespace));
-            let tell = move |followed| (number, followed);
-            tasks.spawn(follow::follow(api, slices::selector(names), slices::slice, tell, news.clone(), stop.clone()));
+        let mut parts: Vec<(Option<&str>, Option<String>)> = vec![(None, None)];
+        if ingresses {
+            let api = self.api(Resource::Ingress, None);
+            tasks.spawn(follow::follow(api, None, slices::backends, PodNews::Ingresses, news.clone(), stop.clone()));
+        } else {
+            parts =
+                services.iter().map(|(namespace, names)| (Some(namespace.as_str()), slices::selector(names))).collect();
+        }
+        for (number, (namespace, labels)) in parts.into_iter().enumerate() {
+            let api = self.api(Resource::EndpointSlice, namespace);
+            let tell = move |followed| PodNews::Slices(number, followed);
+            tasks.spawn(follow::follow(api, labels, slices::slice, tell, news.clone(), stop.clone()));
         }
         tasks.close();
         (heard, tasks)

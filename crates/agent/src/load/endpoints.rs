@@ -1,11 +1,12 @@
 //! Which Services are reported of, and where their pods are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use kubernetes::sources::{Followed, Place, Slice};
+use kubernetes::sources::{Backends, Followed, Place, PodNews, Slice};
+use manifest::agents::MAX_SERVICES;
 
 /// Scrapes of a service in a round: with more pods, so many of them speak for all.
 const MOST_OF_ONE: usize = 500;
@@ -22,8 +23,9 @@ pub struct Service {
     port: Option<Port>,
 }
 
+/// Where the pages of pods are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Port {
+pub enum Port {
     /// Of the pods, whatever the Service says.
     Number(u16),
     /// Of the Service.
@@ -36,23 +38,32 @@ enum Port {
 )]
 pub struct ServiceError;
 
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a port is a number from 1 to 65535, or the name of one in the Service")]
+pub struct PortError;
+
 impl FromStr for Service {
     type Err = ServiceError;
 
     fn from_str(text: &str) -> Result<Self, ServiceError> {
         let (place, port) = text.split_once(':').map_or((text, None), |(place, port)| (place, Some(port)));
         let (namespace, name) = place.split_once('/').ok_or(ServiceError)?;
-        let port = match port {
-            None => None,
-            Some(port) if port.bytes().all(|octet| octet.is_ascii_digit()) => {
-                Some(Port::Number(port.parse().ok().filter(|port| *port != 0).ok_or(ServiceError)?))
-            }
-            Some(port) => Some(Port::Name(is_label(port).then(|| port.to_owned()).ok_or(ServiceError)?)),
-        };
+        let port = port.map(str::parse).transpose().map_err(|PortError| ServiceError)?;
         if !is_label(namespace) || !is_label(name) {
             return Err(ServiceError);
         }
         Ok(Self { namespace: namespace.into(), name: name.into(), port })
+    }
+}
+
+impl FromStr for Port {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<Self, PortError> {
+        if text.bytes().all(|octet| octet.is_ascii_digit()) {
+            return Ok(Self::Number(text.parse().ok().filter(|port| *port != 0).ok_or(PortError)?));
+        }
+        is_label(text).then(|| Self::Name(text.to_owned())).ok_or(PortError)
     }
 }
 
@@ -71,23 +82,77 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// The slices of all namespaces that have been listed.
+/// What is to be reported.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    pub services: Vec<Service>,
+    /// And all that Ingresses of this class name.
+    pub class: Option<String>,
+    /// Where the pages of Services are that have no port of their own here.
+    pub port: Option<Port>,
+}
+
+/// The slices of all namespaces that have been listed, and the Services of the Ingresses.
 #[derive(Default)]
 pub(super) struct Endpoints {
     slices: BTreeMap<usize, BTreeMap<Place, Slice>>,
+    ingresses: BTreeMap<Place, BTreeSet<String>>,
 }
 
 /// The pods of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pods {
     pub(super) ready: usize,
-    /// The pages that are read of them.
+    /// Those of them that have no port by the name of the one that is wanted.
+    pub(super) portless: usize,
+    /// The pages that are read of the others.
     pub(super) pages: Vec<SocketAddr>,
 }
 
 impl Endpoints {
     /// What cannot be read stays as it was.
-    pub(super) fn hear(&mut self, namespace: usize, news: Followed<Slice>) {
+    pub(super) fn hear(&mut self, news: PodNews, class: Option<&str>) {
+        match news {
+            PodNews::Slices(namespace, news) => self.hear_of_slices(namespace, news),
+            PodNews::Ingresses(news) => self.hear_of_ingresses(news, class),
+        }
+    }
+
+    fn hear_of_ingresses(&mut self, news: Followed<Backends>, class: Option<&str>) {
+        match news {
+            Followed::Listed(all) => {
+                let of_class = all.into_iter().filter(|ingress| ingress.class.as_deref() == class);
+                self.ingresses = of_class.map(|ingress| (ingress.place, ingress.services)).collect();
+            }
+            Followed::Changed(ingress) if ingress.class.as_deref() == class => {
+                self.ingresses.insert(ingress.place, ingress.services);
+            }
+            Followed::Changed(Backends { place, .. }) | Followed::Gone(place) => {
+                self.ingresses.remove(&place);
+            }
+            Followed::Away(_) | Followed::Absent => {}
+        }
+    }
+
+    /// Those that were given, and then those that Ingresses name; no more than a line has room for.
+    pub(super) fn services(&self, wanted: &Wanted) -> Vec<Service> {
+        let mut services = wanted.services.clone();
+        let mut known: BTreeSet<(String, String)> =
+            services.iter().map(|service| (service.namespace.clone(), service.name.clone())).collect();
+        for (place, names) in &self.ingresses {
+            for name in names {
+                if services.len() < MAX_SERVICES && known.insert((place.namespace.clone(), name.clone())) {
+                    services.push(Service { namespace: place.namespace.clone(), name: name.clone(), port: None });
+                }
+            }
+        }
+        for service in &mut services {
+            service.port = service.port.take().or_else(|| wanted.port.clone());
+        }
+        services
+    }
+
+    fn hear_of_slices(&mut self, namespace: usize, news: Followed<Slice>) {
         match news {
             Followed::Listed(slices) => {
                 let slices = slices.into_iter().map(|slice| (slice.place.clone(), slice));
@@ -103,17 +168,26 @@ impl Endpoints {
         }
     }
 
-    /// None for a Service without any slice: it may be that nobody has come to it yet, or that it is gone. One that has
-    /// no pods has an empty one.
-    pub(super) fn pods(&self, service: &Service, services: usize) -> Option<Pods> {
-        let all = self.slices.values().flat_map(BTreeMap::values);
-        let mut slices =
-            all.filter(|slice| slice.service == service.name && slice.place.namespace == service.namespace).peekable();
-        slices.peek()?;
+    /// Of each: none for a Service without any slice. It may be that nobody has come to it yet, or that it is gone; one that
+    /// has no pods has an empty one.
+    pub(super) fn pods(&self, services: &[Service]) -> Vec<Option<Pods>> {
+        let mut slices: HashMap<(&str, &str), Vec<&Slice>> = HashMap::new();
+        for slice in self.slices.values().flat_map(BTreeMap::values) {
+            slices.entry((&slice.place.namespace, &slice.service)).or_default().push(slice);
+        }
+        let of =
+            |service: &Service| Some(service.pods(slices.get(&(&*service.namespace, &*service.name))?, services.len()));
+        services.iter().map(of).collect()
+    }
+}
+
+impl Service {
+    /// `services` are those that share what can be read in a second.
+    fn pods(&self, slices: &[&Slice], services: usize) -> Pods {
         // A pod with addresses of both families is in slices of both. Pods of one node may share its address, at ports of their own.
         let mut families: [BTreeMap<IpAddr, BTreeSet<u16>>; 2] = Default::default();
         for slice in slices {
-            let port = service.port_in(slice);
+            let port = self.port_in(slice);
             for address in &slice.ready {
                 families[usize::from(address.is_ipv6())].entry(*address).or_default().extend(port);
             }
@@ -127,11 +201,10 @@ impl Endpoints {
             let address = *address;
             ports.clone().into_iter().map(move |port| SocketAddr::new(address, port))
         };
-        Some(Pods { ready: count(&pods), pages: sample(pods.iter().flat_map(at).collect(), most) })
+        let portless = pods.values().filter(|ports| ports.is_empty()).count();
+        Pods { ready: count(&pods), portless, pages: sample(pods.iter().flat_map(at).collect(), most) }
     }
-}
 
-impl Service {
     /// Where the page is, at the pods of a slice: the first port where nothing else was said.
     fn port_in(&self, slice: &Slice) -> Option<u16> {
         match &self.port {
@@ -180,6 +253,10 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn of(endpoints: &Endpoints, text: &str) -> Option<Pods> {
+        endpoints.pods(&[service(text)]).pop().unwrap()
+    }
+
     fn pages(pages: &[&str]) -> Vec<SocketAddr> {
         pages.iter().map(|page| page.parse().unwrap()).collect()
     }
@@ -199,8 +276,8 @@ mod tests {
     #[test]
     fn pods_are_counted_once_and_found_at_their_port() {
         let mut endpoints = Endpoints::default();
-        assert_eq!(endpoints.pods(&service("shop/web"), 1), None, "nobody has listed them yet");
-        endpoints.hear(
+        assert_eq!(of(&endpoints, "shop/web"), None, "nobody has listed them yet");
+        endpoints.hear_of_slices(
             0,
             Followed::Listed(vec![
                 slice("web-1", "web", &["10.0.0.1", "10.0.0.2"], &[("http", 80), ("metrics", 9090)]),
@@ -211,17 +288,23 @@ mod tests {
                 slice("api-1", "api", &[], &[]),
             ]),
         );
-        let pods = |text| endpoints.pods(&service(text), 1).unwrap();
-        assert_eq!(pods("shop/web"), Pods { ready: 3, pages: pages(&["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]) });
-        assert_eq!(pods("shop/web:metrics"), Pods { ready: 3, pages: pages(&["10.0.0.1:9090", "10.0.0.2:9090"]) });
+        let pods = |text| of(&endpoints, text).unwrap();
+        assert_eq!(
+            pods("shop/web"),
+            Pods { ready: 3, portless: 0, pages: pages(&["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]) }
+        );
+        assert_eq!(
+            pods("shop/web:metrics"),
+            Pods { ready: 3, portless: 1, pages: pages(&["10.0.0.1:9090", "10.0.0.2:9090"]) }
+        );
         assert_eq!(pods("shop/web:1").pages, pages(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]));
         assert_eq!(pods("shop/node").pages, pages(&["10.0.0.9:80", "10.0.0.9:81"]));
-        assert_eq!(pods("shop/api"), Pods { ready: 0, pages: vec![] });
-        assert_eq!(endpoints.pods(&service("shop/other"), 1), None);
-        assert_eq!(endpoints.pods(&service("blog/web"), 1), None);
-        endpoints.hear(0, Followed::Away("gone".into()));
-        endpoints.hear(0, Followed::Gone(Place { namespace: "shop".into(), name: "web-1".into() }));
-        assert_eq!(endpoints.pods(&service("shop/web"), 1).unwrap().ready, 2);
+        assert_eq!(pods("shop/api"), Pods { ready: 0, portless: 0, pages: vec![] });
+        assert_eq!(of(&endpoints, "shop/other"), None);
+        assert_eq!(of(&endpoints, "blog/web"), None);
+        endpoints.hear_of_slices(0, Followed::Away("gone".into()));
+        endpoints.hear_of_slices(0, Followed::Gone(Place { namespace: "shop".into(), name: "web-1".into() }));
+        assert_eq!(of(&endpoints, "shop/web").unwrap().ready, 2);
     }
 
     #[test]
@@ -230,8 +313,8 @@ mod tests {
         let mut ready: Vec<&str> = addresses.iter().map(String::as_str).collect();
         let sampled = |ready: &[&str], services| {
             let mut endpoints = Endpoints::default();
-            endpoints.hear(0, Followed::Listed(vec![slice("web-1", "web", ready, &[("", 80)])]));
-            endpoints.pods(&service("shop/web"), services).unwrap()
+            endpoints.hear_of_slices(0, Followed::Listed(vec![slice("web-1", "web", ready, &[("", 80)])]));
+            endpoints.pods(&vec![service("shop/web"); services]).pop().unwrap().unwrap()
         };
         let first = sampled(&ready, 1);
         assert_eq!((first.ready, first.pages.len()), (2000, 500));
@@ -240,5 +323,42 @@ mod tests {
         let second = sampled(&ready, 1);
         let stayed = second.pages.iter().filter(|page| first.pages.contains(page)).count();
         assert!(stayed >= 499, "{stayed}");
+    }
+    #[test]
+    fn ingresses_of_the_class_name_services_beside_those_that_were_given() {
+        let ingress = |namespace: &str, name: &str, class: Option<&str>, services: &[&str]| Backends {
+            place: Place { namespace: namespace.into(), name: name.into() },
+            class: class.map(str::to_owned),
+            services: services.iter().map(|&service| service.to_owned()).collect(),
+        };
+        let class = Some("nginx");
+        let mut endpoints = Endpoints::default();
+        let wanted = Wanted {
+            services: vec![service("shop/web:1")],
+            class: class.map(str::to_owned),
+            port: "metrics".parse().ok(),
+        };
+        let mut hear = |news| {
+            endpoints.hear(PodNews::Ingresses(news), class);
+            let services = endpoints.services(&wanted);
+            assert_eq!(services[0], service("shop/web:1"));
+            assert!(services[1..].iter().all(|service| service.port == Some(Port::Name("metrics".into()))));
+            services[1..].iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let listed = vec![
+            ingress("shop", "a", class, &["web", "api"]),
+            ingress("blog", "a", class, &["web"]),
+            ingress("shop", "b", class, &["api"]),
+            ingress("shop", "c", Some("other"), &["others"]),
+            ingress("shop", "d", None, &["nobodys"]),
+        ];
+        assert_eq!(hear(Followed::Listed(listed)), ["blog/web", "shop/api"]);
+        assert_eq!(hear(Followed::Away(String::new())), ["blog/web", "shop/api"]);
+        assert_eq!(hear(Followed::Changed(ingress("blog", "a", Some("other"), &["web"]))), ["shop/api"]);
+        assert_eq!(hear(Followed::Gone(Place { namespace: "shop".into(), name: "a".into() })), ["shop/api"]);
+        assert_eq!(hear(Followed::Gone(Place { namespace: "shop".into(), name: "b".into() })), [""; 0]);
+        let many: Vec<String> = (0..2000).map(|number| format!("s{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(hear(Followed::Changed(ingress("shop", "a", class, &many))).len(), MAX_SERVICES - 1);
     }
 }

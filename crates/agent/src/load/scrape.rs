@@ -29,6 +29,8 @@ const MAX_HEAD: usize = 16 << 10;
 /// Why there is nothing to compute with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScrapeError {
+    #[error("its Service has no port of the name that was given")]
+    NoPort,
     #[error("it did not answer in time")]
     TooSlow,
     #[error("it cannot be reached, or broke off")]
@@ -45,6 +47,7 @@ impl ScrapeError {
     /// A fixed word, for metrics and people.
     pub(super) fn code(&self) -> &'static str {
         match self {
+            Self::NoPort => "NoPort",
             Self::TooSlow => "TooSlow",
             Self::Away => "Away",
             Self::Status(_) => "Status",

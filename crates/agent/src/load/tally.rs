@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::endpoints::Pods;
 use super::page::Sample;
 
 /// Two pages that are closer say little about a rate.
@@ -60,14 +61,14 @@ impl Tally {
         self.pods.retain(|pod, _| is_there(pod));
     }
 
-    /// Of a service with so many ready pods, by the pages that were read of them: pods without a page count as idle, and pods that nobody
-    /// looked at as the others on average.
-    pub(super) fn report(&self, ready: usize, pages: &[SocketAddr]) -> Reported {
-        let loads = pages.iter().filter_map(|pod| self.pods.get(pod)?.load);
+    /// Pods without a page count as idle, and pods that nobody looked at as the others on average.
+    pub(super) fn report(&self, pods: &Pods) -> Reported {
+        let loads = pods.pages.iter().filter_map(|pod| self.pods.get(pod)?.load);
         let (served, busy) =
             loads.fold((0.0, 0.0), |(served, busy), load| (served + load.served, busy + load.utilization));
-        let looked_at = as_number(pages.len().max(1));
-        Reported { served: served * as_number(ready) / looked_at, utilization: busy / looked_at }
+        let each_stands_for = as_number(pods.ready.saturating_sub(pods.portless)) / as_number(pods.pages.len().max(1));
+        let utilization = busy * each_stands_for / as_number(pods.ready.max(1));
+        Reported { served: served * each_stands_for, utilization }
     }
 }
 
@@ -94,6 +95,10 @@ mod tests {
         SocketAddr::from(([10, 0, 0, number], 80))
     }
 
+    fn pods(ready: usize, portless: usize, pages: &[u8]) -> Pods {
+        Pods { ready, portless, pages: pages.iter().map(|number| pod(*number)).collect() }
+    }
+
     fn page(served: f64) -> Sample {
         Sample { served, named: Some(0.5), ..Sample::default() }
     }
@@ -102,7 +107,7 @@ mod tests {
     fn rates_are_between_two_pages_and_survive_a_restart() {
         let (mut tally, start) = (Tally::default(), Instant::now());
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let report = |tally: &Tally| tally.report(1, &[pod(1)]);
+        let report = |tally: &Tally| tally.report(&pods(1, 0, &[1]));
         let busy = |served| Reported { served, utilization: 0.5 };
         let idle = Reported { served: 0.0, utilization: 0.0 };
         tally.observe(pod(1), page(1000.0), at(0.0));
@@ -129,12 +134,17 @@ mod tests {
             tally.observe(pod(number), page(0.0), start);
             tally.observe(pod(number), page(rate), start + Duration::from_secs(1));
         }
-        let all = [pod(1), pod(2)];
-        assert_eq!(tally.report(2, &all), Reported { served: 400.0, utilization: 0.5 });
-        assert_eq!(tally.report(20, &all), Reported { served: 4000.0, utilization: 0.5 }, "two speak for twenty");
-        let half = [pod(1), pod(2), pod(3), pod(4)];
-        assert_eq!(tally.report(4, &half), Reported { served: 400.0, utilization: 0.25 }, "without a page: idle");
-        assert_eq!(tally.report(0, &[]), Reported { served: 0.0, utilization: 0.0 });
+        for (ready, portless, pages, served, utilization, why) in [
+            (2, 0, &[1, 2][..], 400.0, 0.5, "all of them"),
+            (20, 0, &[1, 2], 4000.0, 0.5, "two speak for twenty"),
+            (4, 0, &[1, 2, 3, 4], 400.0, 0.25, "those without a page are idle"),
+            (4, 2, &[1, 2], 400.0, 0.25, "and those without a port, too"),
+            (22, 2, &[1, 2], 4000.0, 10.0 / 22.0, "however many the others speak for"),
+            (3, 3, &[], 0.0, 0.0, "nobody speaks"),
+            (0, 0, &[], 0.0, 0.0, "nobody is there"),
+        ] {
+            assert_eq!(tally.report(&pods(ready, portless, pages)), Reported { served, utilization }, "{why}");
+        }
     }
 
     #[test]

@@ -162,6 +162,34 @@ fn the_hub_hears_what_pods_serve_whoever_dies_meanwhile() {
     agent.terminate();
 }
 
+/// Nobody lists Services: the Ingresses of the member do.
+#[test]
+fn services_are_found_by_the_ingresses_of_a_class() {
+    let Some(kubernetes) = testbed::kubernetes() else { return };
+    let Some(address) = own_address() else { return eprintln!("this machine has no address but loopback") };
+    let hub = Hub::start();
+    let tenant = tenant(&kubernetes);
+    let pod = Pod::start(address, 100, 30);
+    tenant.kubectl_apply(&service(&[(&pod, true)])).unwrap();
+    let ingress = |class: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: web, namespace: shop}}\n\
+             spec: {{ingressClassName: {class}, defaultBackend: {{service: {{name: web, port: {{number: 80}}}}}}}}\n"
+        )
+    };
+    tenant.kubectl_apply(&ingress("other")).unwrap();
+    let bootstrap = hub.issue();
+    let kubeconfig = tenant.kubeconfig_path().to_str().unwrap();
+    let role = ["load", "--kubeconfig", kubeconfig, "--all-of-ingress-class", "nginx", "--health", "127.0.0.1:0"];
+    let busy = ["--in-flight-metric", "open_requests", "--in-flight-limit", "60", "--metrics-port", "http"];
+    let agent = Agent::start(&hub, &bootstrap, &[&role[..], &busy].concat());
+    agent.wait_until_ready();
+    assert_eq!(reported(&hub), None, "the Ingress is of another class");
+    tenant.kubectl_apply(&ingress("nginx")).unwrap();
+    wait_for(&hub, 100.0, 0.5, 1);
+    agent.terminate();
+}
+
 #[test]
 fn what_cannot_be_reported_is_told_at_once() {
     let run = |arguments: &[&str]| {
@@ -177,6 +205,7 @@ fn what_cannot_be_reported_is_told_at_once() {
         (&["--service", "shop/web,shop/web:1"][..], "given twice"),
         (&["--service", "shop/web", "--in-flight-metric", "x"][..], "--in-flight-limit"),
         (&["--service", "shop/web", "--cpu-limit", "0"][..], "above 0"),
+        (&["--service", "shop/web", "--metrics-port", "0"][..], "1 to 65535"),
         (&["--service", "shop/web"][..], "bootstrap file"),
     ] {
         let told = run(arguments);
