@@ -1,12 +1,13 @@
 //! What runs in a tenant cluster: the node proxy, every node's own way to its API server through the hub's shared door;
 //! and who publishes the cluster's records through the agents' door ([`link`]), from `DNSEndpoint`s ([`sync`]) or as a
-//! provider of ExternalDNS ([`external_dns`]).
+//! provider of ExternalDNS ([`external_dns`]); and who reports the load of its Services there ([`load`]).
 
 mod claims;
 pub mod external_dns;
 pub mod health;
 mod http;
 pub mod link;
+pub mod load;
 pub mod node_proxy;
 mod place;
 pub mod sync;

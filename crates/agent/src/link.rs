@@ -11,19 +11,22 @@ mod pause;
 mod wire;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use hyper::Method;
+use hyper::body::Bytes;
 use manifest::agents::{
-    Certificate, ClaimChanges, ClaimList, ClusterView, EnrollRequest, JudgeRequest, Judgement, Problem, RenewRequest,
-    VerdictList,
+    Certificate, ClaimChanges, ClaimList, ClusterView, EnrollRequest, JudgeRequest, Judgement, LoadSummary, Problem,
+    RenewRequest, VerdictList,
 };
 use manifest::dns_endpoint::EndpointSpec;
 use manifest::verdict::PartVerdict;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::place::Place;
@@ -123,6 +126,55 @@ impl Link {
         self.ask(&Call::get(format!("/v1/verdicts?after={after}"), LARGE_ANSWER, NEWS_PATIENCE)).await
     }
 
+    /// Sends the latest line whenever there is another one, until there are no more, the hub ends it, or our certificate is
+    /// another one. `sent` hears of each.
+    pub async fn load(
+        &self,
+        lines: &mut watch::Receiver<Bytes>,
+        mut sent: impl FnMut(),
+    ) -> Result<LoadSummary, LinkError> {
+        let identity = self.admitted().await?;
+        let mut answer = self.load_as(&identity, lines, &mut sent).await;
+        if answer.as_ref().is_err_and(LinkError::is_not_admitted) {
+            let identity = self.enrol_instead_of(Some(&identity)).await?;
+            answer = self.load_as(&identity, lines, &mut sent).await;
+            self.not_better(&answer).await;
+        }
+        self.metrics.asked(answer.as_ref().err().map_or("ok", LinkError::code));
+        read(&answer?)
+    }
+
+    async fn load_as(
+        &self,
+        identity: &Arc<Identity>,
+        lines: &mut watch::Receiver<Bytes>,
+        sent: &mut impl FnMut(),
+    ) -> Result<Vec<u8>, LinkError> {
+        let (sender, answer) = self.wire.open(&identity.credential, "/v1/load", SMALL_ANSWER).await?;
+        let mut answer = pin!(answer);
+        // The one that there is has been sent, or is a second old.
+        lines.mark_unchanged();
+        let mut taken = Instant::now();
+        while self.current().is_some_and(|current| Arc::ptr_eq(&current, identity)) {
+            tokio::select! {
+                biased;
+                answer = answer.as_mut() => return accepted(answer?),
+                changed = lines.changed() => if changed.is_err() { break },
+            }
+            let line = lines.borrow_and_update().clone();
+            // One that finds no room is late by then: the next one says more.
+            if sender.try_send(line).is_ok() {
+                taken = Instant::now();
+                sent();
+            } else if taken.elapsed() > PATIENCE {
+                return Err(LinkError::Away("it takes no more lines".into()));
+            }
+        }
+        drop(sender);
+        let late = |_| LinkError::Away(format!("no answer within {} s", PATIENCE.as_secs()));
+        accepted(timeout(PATIENCE, answer).await.map_err(late)??)
+    }
+
     /// Has a certificate at hand before anybody asks, and renews it in time.
     pub async fn keep(&self, stop: CancellationToken) {
         let renewing = async {
@@ -153,24 +205,32 @@ impl Link {
 
     /// Asks as who we are. Where we are not taken for that any more, we enrol and ask once more.
     async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, LinkError> {
-        let identity = match self.current().filter(|identity| !identity.is_over(unix_now())) {
-            Some(identity) => identity,
-            None => self.enrol_instead_of(None).await?,
-        };
+        let identity = self.admitted().await?;
         let mut answer = self.ask_as(&identity, call).await;
         if answer.as_ref().is_err_and(LinkError::is_not_admitted) {
             let identity = self.enrol_instead_of(Some(&identity)).await?;
             answer = self.ask_as(&identity, call).await;
-            if let Err(error) = &answer
-                && error.is_not_admitted()
-            {
-                // A new certificate that is no better than the old one: another would not be, either.
-                self.enrolment.lock().await.failed(error);
-            }
+            self.not_better(&answer).await;
         }
         let outcome = answer.as_ref().err().map_or("ok", LinkError::code);
         self.metrics.asked(outcome);
         read(&answer?)
+    }
+
+    async fn admitted(&self) -> Result<Arc<Identity>, LinkError> {
+        match self.current().filter(|identity| !identity.is_over(unix_now())) {
+            Some(identity) => Ok(identity),
+            None => self.enrol_instead_of(None).await,
+        }
+    }
+
+    /// A new certificate that is no better than the old one: another would not be, either.
+    async fn not_better(&self, answer: &Result<Vec<u8>, LinkError>) {
+        if let Err(error) = answer
+            && error.is_not_admitted()
+        {
+            self.enrolment.lock().await.failed(error);
+        }
     }
 
     async fn ask_as(&self, identity: &Identity, call: &Call) -> Result<Vec<u8>, LinkError> {

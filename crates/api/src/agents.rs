@@ -12,8 +12,10 @@ mod home;
 mod identity;
 mod limits;
 mod listen;
+mod load;
 mod metrics;
 mod problem;
+mod reports;
 mod request;
 mod standing;
 mod tls;
@@ -31,10 +33,12 @@ use manifest::kept::Credential;
 use model::policy::rate::Rate;
 use model::{ClusterName, Snapshot};
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 pub use home::{Answer, Changed, FolderHome, Home, HomeError};
 pub use listen::Listener;
 pub use metrics::Metrics;
+pub use reports::{Reports, Service};
 pub use verdicts::Verdicts;
 
 pub(crate) use credentials::is_same;
@@ -57,6 +61,10 @@ const REQUESTS: Rate = Rate { burst: 200, spacing: Duration::from_millis(20) };
 const MAX_CLUSTERS: usize = 65_536;
 /// Bodies that are read at once: 256 MiB at the very most.
 const MAX_BODIES: usize = 32;
+/// Long lines of load that are read at once: 64 MiB at the very most. A cluster with some hundred services sends short ones.
+const MAX_LONG_LINES: usize = 256;
+/// How often old load reports are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
 /// Each stays until it is revoked; one per place where an agent runs is plenty.
 const MAX_CREDENTIALS: usize = 16;
 
@@ -66,6 +74,7 @@ pub struct Door {
     /// Whether the snapshot is of all of the fleet as it is, and not of what is left of an earlier process.
     informed: Arc<AtomicBool>,
     verdicts: Arc<Verdicts>,
+    reports: Arc<Reports>,
     metrics: Metrics,
     /// Where the door is, for a certificate where no zone has a name for it.
     address: IpAddr,
@@ -76,6 +85,7 @@ pub struct Door {
     attempts: Buckets<(IpAddr, String)>,
     rates: Buckets<ClusterName>,
     bodies: Semaphore,
+    long_lines: Semaphore,
     slots: Mutex<HashMap<ClusterName, Arc<Slot>>>,
 }
 
@@ -86,6 +96,18 @@ struct Slot {
     /// One request with a body at a time, until the plan has come to it: a cluster with many connections gets no larger share of
     /// it. With how many endpoints each key has, and for which UID, once that was read.
     writing: tokio::sync::Mutex<Option<Counted>>,
+    /// Ends the stream of load that is open.
+    load: Mutex<CancellationToken>,
+}
+
+impl Slot {
+    /// For a new stream of load; ends the one before.
+    fn begin_load(&self) -> CancellationToken {
+        let ours = CancellationToken::new();
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *load, ours.clone()).cancel();
+        ours
+    }
 }
 
 struct Counted {
@@ -114,7 +136,7 @@ impl Door {
     pub fn new(
         home: Arc<dyn Home>,
         (snapshot, informed): (Arc<ArcSwap<Snapshot>>, Arc<AtomicBool>),
-        verdicts: Arc<Verdicts>,
+        (verdicts, reports): (Arc<Verdicts>, Arc<Reports>),
         metrics: Metrics,
         address: IpAddr,
     ) -> Self {
@@ -123,6 +145,7 @@ impl Door {
             snapshot,
             informed,
             verdicts,
+            reports,
             metrics,
             address,
             keys: ArcSwapOption::empty(),
@@ -130,6 +153,7 @@ impl Door {
             attempts: Buckets::new(ATTEMPTS, MAX_SOURCES),
             rates: Buckets::new(REQUESTS, MAX_CLUSTERS),
             bodies: Semaphore::new(MAX_BODIES),
+            long_lines: Semaphore::new(MAX_LONG_LINES),
             slots: Mutex::default(),
         }
     }
@@ -165,6 +189,14 @@ impl Door {
         }
         tracing::info!(id, "a credential was revoked");
         Ok(())
+    }
+
+    /// Forgets what nobody has said again for a while.
+    async fn sweep_reports(&self) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            self.reports.sweep(load::now());
+        }
     }
 
     /// Makes the authority if there is none, follows its times, and those of other processes that keep it.

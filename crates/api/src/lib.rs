@@ -6,6 +6,7 @@ pub mod agents;
 mod credentials;
 mod explain;
 pub mod listen;
+mod load;
 pub mod objects;
 pub mod release;
 pub mod state;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credentials;
 use crate::explain;
+use crate::load;
 use crate::objects;
 use crate::release;
 use crate::state::State;
@@ -60,6 +61,7 @@ impl Interface {
                 .route("/v1/refusals", get(objects::refusals))
                 .route("/v1/records", get(objects::records))
                 .route("/v1/explain", get(explain::explain))
+                .route("/v1/load", get(load::list))
                 .route("/v1/credentials", get(credentials::list).post(credentials::issue))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))
                 .route("/v1/release/{kind}/{name}", post(release::release))

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use store::{Database, FolderError, RefusedFile};
 
 use crate::access::AdminCredential;
-use crate::agents::{Door, Verdicts};
+use crate::agents::{Door, Reports, Verdicts};
 use crate::release::Releases;
 
 pub struct State {
@@ -27,6 +27,8 @@ pub struct State {
     pub agents: OnceLock<Arc<Door>>,
     /// For the agents that wait for them.
     pub verdicts: Arc<Verdicts>,
+    /// What agents say of the load of their clusters.
+    pub reports: Arc<Reports>,
     /// Set once, where this process may let go what is held.
     pub releases: OnceLock<Arc<dyn Releases>>,
     /// Set once, where there is one.
@@ -65,6 +67,7 @@ impl State {
             registry,
             agents,
             verdicts,
+            reports: Arc::default(),
             releases: OnceLock::new(),
             admin_credential,
             ready,

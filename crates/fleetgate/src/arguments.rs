@@ -60,6 +60,8 @@ pub(crate) enum AgentCommand {
     Sync(Box<SyncOptions>),
     /// Be ExternalDNS' webhook provider: what it publishes goes to the hub
     ExternalDns(Box<ExternalDnsOptions>),
+    /// Report to the hub, every second, what Services of the cluster serve and how busy their pods are
+    Load(Box<LoadOptions>),
 }
 
 /// How an agent meets the hub.
@@ -113,6 +115,82 @@ pub(crate) struct ExternalDnsOptions {
     pub(crate) health: SocketAddr,
     #[command(flatten)]
     pub(crate) log: LogOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadOptions {
+    #[command(flatten)]
+    pub(crate) link: LinkOptions,
+    /// A kubeconfig for the tenant's cluster; without it the pod's service account, or else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// A Service to report; may be given several times. The port is where its pods have their metrics, by its name in the
+    /// Service or by number; --metrics-port by default, or else the Service's first one
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME[:PORT]",
+        required_unless_present = "all_of_ingress_class",
+        value_delimiter = ',',
+        env = "FLEETGATE_SERVICES"
+    )]
+    pub(crate) service: Vec<agent::load::Service>,
+    /// Also report all Services that Ingresses of this class name, the first 1,000 of them
+    #[arg(long, value_name = "NAME", env = "FLEETGATE_ALL_OF_INGRESS_CLASS")]
+    pub(crate) all_of_ingress_class: Option<String>,
+    #[command(flatten, next_help_heading = "The pods' metrics")]
+    pub(crate) page: PageOptions,
+    /// Metrics, /healthz, /readyz, and /refused with the pods whose metrics cannot be read
+    #[arg(long, value_name = "ADDR", env = "FLEETGATE_HEALTH")]
+    pub(crate) health: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+}
+
+/// How pods say how busy they are.
+#[derive(Debug, Args)]
+pub(crate) struct PageOptions {
+    /// Where the metrics are, over HTTP
+    #[arg(long, value_name = "PATH", default_value = "/metrics", env = "FLEETGATE_METRICS_PATH")]
+    pub(crate) metrics_path: hyper::http::uri::PathAndQuery,
+    /// Where they are by default: a port's number, or its name in the Service
+    #[arg(long, value_name = "PORT", env = "FLEETGATE_METRICS_PORT")]
+    pub(crate) metrics_port: Option<agent::load::Port>,
+    /// A counter of the requests that were answered; summed over its labels
+    #[arg(long, value_name = "NAME", default_value = "http_requests_total", env = "FLEETGATE_SERVED_METRIC")]
+    pub(crate) served_metric: String,
+    /// A gauge that is 1 when the pod is at its limit; of several labels the largest counts
+    #[arg(long, value_name = "NAME", env = "FLEETGATE_UTILIZATION_METRIC")]
+    pub(crate) utilization_metric: Option<String>,
+    /// A gauge of the requests under way; summed over its labels
+    #[arg(long, value_name = "NAME", requires = "limit", env = "FLEETGATE_IN_FLIGHT_METRIC")]
+    pub(crate) in_flight_metric: Option<String>,
+    /// How many requests a pod may have under way
+    #[arg(long, value_name = "N", group = "limit", requires = "in_flight_metric", env = "FLEETGATE_IN_FLIGHT_LIMIT")]
+    pub(crate) in_flight_limit: Option<u32>,
+    /// The same, from a gauge
+    #[arg(long, value_name = "NAME", group = "limit", requires = "in_flight_metric", env = "FLEETGATE_LIMIT_METRIC")]
+    pub(crate) limit_metric: Option<String>,
+    /// How many cores a pod may use, beside `process_cpu_seconds_total`
+    #[arg(long, value_name = "CORES", env = "FLEETGATE_CPU_LIMIT", value_parser = parse_cores)]
+    pub(crate) cpu_limit: Option<f64>,
+}
+
+impl PageOptions {
+    pub(crate) fn wanted(&self) -> agent::load::Metrics {
+        let number = self.in_flight_limit.map(|limit| agent::load::Limit::Number(f64::from(limit)));
+        let limit = number.or_else(|| self.limit_metric.clone().map(agent::load::Limit::Metric));
+        agent::load::Metrics {
+            served: self.served_metric.clone(),
+            utilization: self.utilization_metric.clone(),
+            in_flight: self.in_flight_metric.clone().zip(limit),
+            cores: self.cpu_limit,
+        }
+    }
+}
+
+fn parse_cores(text: &str) -> Result<f64, String> {
+    let cores = text.parse().ok().filter(|cores: &f64| cores.is_finite() && *cores > 0.0);
+    cores.ok_or_else(|| "a number of cores is above 0, such as 0.5 or 2".to_owned())
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod home;
 mod job;
 mod keeper;
 mod leading;
+mod load;
 mod node_proxy;
 mod places;
 mod release;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Agent(AgentCommand::NodeProxy(options)) => node_proxy::run(&options),
         Command::Agent(AgentCommand::Sync(options)) => sync::run(&options),
         Command::Agent(AgentCommand::ExternalDns(options)) => external_dns::run(&options),
+        Command::Agent(AgentCommand::Load(options)) => load::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");

@@ -522,8 +522,9 @@ fn serve_agents(
         Some(hub) => Arc::new(agents::HubHome(Arc::clone(hub))),
         None => Arc::new(FolderHome(Arc::clone(&state.database))),
     };
-    let (fleet, verdicts) = ((Arc::clone(&state.snapshot), state.whole()), Arc::clone(&state.verdicts));
-    let door = Arc::new(AgentsDoor::new(home, fleet, verdicts, metrics, listener.address().ip()));
+    let fleet = (Arc::clone(&state.snapshot), state.whole());
+    let told = (Arc::clone(&state.verdicts), Arc::clone(&state.reports));
+    let door = Arc::new(AgentsDoor::new(home, fleet, told, metrics, listener.address().ip()));
     // Set once, here.
     let _ = state.agents.set(Arc::clone(&door));
     agents::serve(listener, door, hub, stop)

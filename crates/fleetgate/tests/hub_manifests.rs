@@ -70,9 +70,11 @@ fn the_node_proxys_daemon_set_is_taken() {
 #[test]
 fn the_agents_deployments_are_taken() {
     let Some(hub) = Hub::start() else { return };
-    for (file, namespace, name) in
-        [("sync.yaml", "fleetgate-sync", "sync"), ("external-dns.yaml", "external-dns", "external-dns")]
-    {
+    for (file, namespace, name) in [
+        ("sync.yaml", "fleetgate-sync", "sync"),
+        ("external-dns.yaml", "external-dns", "external-dns"),
+        ("load.yaml", "fleetgate-load", "load"),
+    ] {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/agent").join(file);
         let taken = hub.apply(&file, &["--warnings-as-errors"]).unwrap();
         assert!(taken.contains(&format!("deployment.apps/{name}")), "{taken}");

@@ -1,9 +1,13 @@
 //! A tenant's own cluster, as an agent in it sees it: the `DNSEndpoint`s whose records are to be published, and the
-//! Verdicts beside them that say what became of each. Where the kind Verdict is not installed, Events say it.
+//! Verdicts beside them that say what became of each. Where the kind Verdict is not installed, Events say it. And where the
+//! pods of its Services are, for who reports their load.
 
 mod follow;
 mod read;
+mod slices;
 mod tell;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
@@ -21,6 +25,7 @@ use crate::apply::MANAGED_BY;
 use crate::resource::Resource;
 use crate::watch::chain;
 pub use follow::Followed;
+pub use slices::{Backends, Slice};
 pub use tell::Notice;
 
 /// Who writes into a tenant's cluster, as field manager and as label.
@@ -59,6 +64,13 @@ pub struct Written {
 pub enum News {
     Sources(usize, Followed<Source>),
     Verdicts(usize, Followed<Written>),
+}
+
+/// What is heard of where pods are; the number is that of the namespace, or of all of them.
+#[derive(Debug)]
+pub enum PodNews {
+    Slices(usize, Followed<Slice>),
+    Ingresses(Followed<Backends>),
 }
 
 /// Why something was not written.
@@ -101,6 +113,32 @@ impl Cluster {
             let tell = move |followed| News::Verdicts(number, followed);
             let labels = Some(format!("{MANAGED_BY}={AGENT}"));
             tasks.spawn(follow::follow(api, labels, read::written, tell, news.clone(), stop.clone()));
+        }
+        tasks.close();
+        (heard, tasks)
+    }
+
+    /// Follows the `EndpointSlice`s of these Services, by namespace, until told to stop; and with `ingresses` all slices, and the Ingresses.
+    pub fn follow_pods(
+        &self,
+        services: &BTreeMap<String, Vec<String>>,
+        ingresses: bool,
+        stop: &CancellationToken,
+    ) -> (mpsc::Receiver<PodNews>, TaskTracker) {
+        let (news, heard) = mpsc::channel(WAITING);
+        let tasks = TaskTracker::new();
+        let mut parts: Vec<(Option<&str>, Option<String>)> = vec![(None, None)];
+        if ingresses {
+            let api = self.api(Resource::Ingress, None);
+            tasks.spawn(follow::follow(api, None, slices::backends, PodNews::Ingresses, news.clone(), stop.clone()));
+        } else {
+            parts =
+                services.iter().map(|(namespace, names)| (Some(namespace.as_str()), slices::selector(names))).collect();
+        }
+        for (number, (namespace, labels)) in parts.into_iter().enumerate() {
+            let api = self.api(Resource::EndpointSlice, namespace);
+            let tell = move |followed| PodNews::Slices(number, followed);
+            tasks.spawn(follow::follow(api, labels, slices::slice, tell, news.clone(), stop.clone()));
         }
         tasks.close();
         (heard, tasks)

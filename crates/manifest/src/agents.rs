@@ -9,10 +9,11 @@
 //! | `POST /v1/claims` | a client certificate | [`ClaimChanges`] to [`VerdictList`] of what was changed, once that is safely kept |
 //! | `POST /v1/judge` | a client certificate | [`JudgeRequest`] to [`Judgement`]: what would become of them; changes nothing |
 //! | `GET /v1/verdicts?after=N` | a client certificate | [`VerdictList`] of all claims, as soon as its revision is above `N`, within 30 s at the latest |
+//! | `POST /v1/load` | a client certificate | [`LoadLine`] after [`LoadLine`] as long as it lasts, to [`LoadSummary`] |
 //!
 //! A refused record is no refused request: whatever the policy says stands in verdicts. Statuses: 400 what cannot be read,
 //! 401 no or no good credential (a revoked token too), 403 a certificate whose credential was revoked or whose cluster is
-//! gone, 408 too slow, 413 too large, 429 too fast (with `Retry-After`), 503 the home cannot be written right now, or is not yet known. Every error
+//! gone, 408 too slow, 409 a newer stream of the same cluster, 413 too large, 429 too fast (with `Retry-After`), 503 the home cannot be written right now, or is not yet known. Every error
 //! is a [`Problem`]. HTTP/1.1 over TLS 1.3; a certificate of another authority, or an expired one, does not get past the
 //! handshake. A connection ends with the certificate that it was made with.
 //!
@@ -24,7 +25,10 @@ use serde::{Deserialize, Serialize};
 use crate::dns_endpoint::EndpointSpec;
 use crate::verdict::PartVerdict;
 
+mod load;
 mod told;
+
+pub use load::{LoadLine, LoadSummary, MAX_LINE, MAX_SERVICES, ServiceLoad};
 
 /// A request is refused above this: some 10,000 endpoints.
 pub const MAX_BODY: usize = 8 << 20;

@@ -1,19 +1,24 @@
 //! One request to the hub and its answer: HTTP/1.1 over TLS 1.3, with a bound on everything.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use rustls::{AlertDescription, ClientConfig};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -24,6 +29,8 @@ use crate::place::Place;
 
 /// TCP and TLS with one address: packets cross the world in a tenth of it.
 const CONNECT: Duration = Duration::from_secs(3);
+/// In milliseconds. Lines of load are not answered one by one: without, a hub that vanished would be sent lines for a quarter of an hour.
+const UNACKNOWLEDGED: u32 = 10_000;
 /// The question for news waits on one, all others are asked one after the other on a second.
 const MOST_IDLE: usize = 2;
 /// Addresses that are tried: those of a load balancer in each of a few zones.
@@ -53,6 +60,21 @@ pub(super) struct Answer {
 
 type Sender = SendRequest<Full<Bytes>>;
 
+/// A body that is sent line by line, and ends when nobody has any more.
+pub(super) struct Lines(mpsc::Receiver<Bytes>);
+
+impl Body for Lines {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+    }
+}
+
 /// The connections to the hub.
 pub(super) struct Wire {
     hubs: Vec<Place>,
@@ -73,14 +95,36 @@ impl Wire {
     async fn try_exchange(&self, credential: &Credential, call: &Call) -> Result<Answer, LinkError> {
         while let Some(mut sender) = self.take_idle(&credential.tls) {
             if sender.ready().await.is_ok()
-                && let Ok(response) = sender.send_request(request(credential, call)?).await
+                && let Ok(response) = sender
+                    .send_request(request(credential, &call.method, &call.path, Full::new(call.body.clone()))?)
+                    .await
             {
                 return self.finish(credential, call, sender, response).await;
             }
         }
         let mut sender = self.connect(credential).await?;
-        let response = sender.send_request(request(credential, call)?).await.map_err(|error| broken(&error))?;
+        let response = sender
+            .send_request(request(credential, &call.method, &call.path, Full::new(call.body.clone()))?)
+            .await
+            .map_err(|error| broken(&error))?;
         self.finish(credential, call, sender, response).await
+    }
+
+    /// A request on a connection of its own, whose body is what is sent on the channel; and what is answered, whenever that is.
+    pub(super) async fn open(
+        &self,
+        credential: &Credential,
+        path: &'static str,
+        limit: usize,
+    ) -> Result<(mpsc::Sender<Bytes>, impl Future<Output = Result<Answer, LinkError>> + use<>), LinkError> {
+        let mut sender: SendRequest<Lines> = self.connect(credential).await?;
+        let (lines, sent) = mpsc::channel(1);
+        let request = request(credential, &Method::POST, path, Lines(sent))?;
+        let answer = async move {
+            let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+            read(response, limit).await
+        };
+        Ok((lines, answer))
     }
 
     async fn finish(
@@ -88,24 +132,15 @@ impl Wire {
         credential: &Credential,
         call: &Call,
         sender: Sender,
-        response: Response<hyper::body::Incoming>,
+        response: Response<Incoming>,
     ) -> Result<Answer, LinkError> {
-        let status = response.status();
-        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
-        let body = Limited::new(response.into_body(), call.limit).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                LinkError::Garbled(format!("it is longer than {} MiB", call.limit >> 20))
-            } else {
-                broken(&*error)
-            }
-        })?;
+        let answer = read(response, call.limit).await?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(tls, sender)| Arc::ptr_eq(tls, &credential.tls) && !sender.is_closed());
         if idle.len() < MOST_IDLE {
             idle.push((Arc::clone(&credential.tls), sender));
         }
-        Ok(Answer { status, retry_after, body: body.to_bytes().into() })
+        Ok(answer)
     }
 
     fn take_idle(&self, tls: &Arc<ClientConfig>) -> Option<Sender> {
@@ -116,7 +151,10 @@ impl Wire {
     }
 
     /// To the first address that answers, of the first hub that has one.
-    async fn connect(&self, credential: &Credential) -> Result<Sender, LinkError> {
+    async fn connect<B>(&self, credential: &Credential) -> Result<SendRequest<B>, LinkError>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
         let mut last = LinkError::Away("it has no address".into());
         for hub in &self.hubs {
             let addresses = match hub.addresses().await {
@@ -139,10 +177,14 @@ impl Wire {
     }
 }
 
-async fn connect(address: SocketAddr, credential: &Credential) -> Result<Sender, LinkError> {
+async fn connect<B>(address: SocketAddr, credential: &Credential) -> Result<SendRequest<B>, LinkError>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
     let away = |error: io::Error| LinkError::Away(error.to_string());
     let stream = TcpStream::connect(address).await.map_err(away)?;
     stream.set_nodelay(true).map_err(away)?;
+    set_tcp_user_timeout(&stream, UNACKNOWLEDGED).map_err(|error| away(error.into()))?;
     let connector = TlsConnector::from(Arc::clone(&credential.tls));
     let name = credential.server_name.clone();
     let stream = connector.connect(name, stream).await.map_err(|error| broken(&error))?;
@@ -152,14 +194,28 @@ async fn connect(address: SocketAddr, credential: &Credential) -> Result<Sender,
     Ok(sender)
 }
 
-fn request(credential: &Credential, call: &Call) -> Result<Request<Full<Bytes>>, LinkError> {
+fn request<B>(credential: &Credential, method: &Method, path: &str, body: B) -> Result<Request<B>, LinkError> {
     Request::builder()
-        .method(&call.method)
-        .uri(&*call.path)
+        .method(method)
+        .uri(path)
         .header(header::HOST, &credential.host)
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(call.body.clone()))
+        .body(body)
         .map_err(|error| LinkError::Garbled(error.to_string()))
+}
+
+async fn read(response: Response<Incoming>, limit: usize) -> Result<Answer, LinkError> {
+    let status = response.status();
+    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.and_then(|value| value.parse().ok()).map(Duration::from_secs);
+    let body = Limited::new(response.into_body(), limit).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            LinkError::Garbled(format!("it is longer than {} MiB", limit >> 20))
+        } else {
+            broken(&*error)
+        }
+    })?;
+    Ok(Answer { status, retry_after, body: body.to_bytes().into() })
 }
 
 /// Whether an alert says that our certificate is not good enough.

@@ -22,7 +22,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const STRANGER_LIFE: Duration = Duration::from_secs(30);
 /// From one request to the next, and for each head.
 const IDLE: Duration = Duration::from_mins(2);
-/// An agent has one for its changes and one that waits for verdicts, and new ones while it renews its certificate.
+/// An agent has one for its changes and one that waits for verdicts, or one for its load, and new ones while it renews its certificate.
 const PER_CLUSTER: usize = 8;
 /// A token or a certificate is no header; agents send a few hundred octets.
 const MAX_HEAD: usize = 16 << 10;

@@ -70,6 +70,7 @@ impl Listener {
         tokio::select! {
             () = accept(&listener, &door, &connections, &shutdown) => {}
             () = door.keep_keys() => {}
+            () = door.sweep_reports() => {}
             () = shutdown.cancelled() => {}
         }
         drop(listener);

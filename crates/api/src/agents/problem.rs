@@ -35,6 +35,16 @@ impl No {
         Self::new(StatusCode::REQUEST_TIMEOUT, "TooSlow", "the body did not come in time")
     }
 
+    pub(super) fn silent() -> Self {
+        let reason = "no line of load has come for too long; one a second is expected";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "TooSlow", reason)
+    }
+
+    pub(super) fn replaced() -> Self {
+        let reason = "another agent of this cluster reports its load now; only one of them is heard";
+        Self::new(StatusCode::CONFLICT, "Replaced", reason)
+    }
+
     pub(super) fn too_fast(wait: Duration) -> Self {
         let no =
             Self::new(StatusCode::TOO_MANY_REQUESTS, "TooFast", "too many requests; Retry-After says when to go on");
@@ -80,6 +90,11 @@ impl No {
         let reason = "the hub has just started and does not know its clusters yet; try again";
         let no = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", reason);
         Self { retry_after: Some(Duration::ZERO), ..no }
+    }
+
+    /// Whether this agent does not speak for the cluster any more.
+    pub(super) fn is_out(&self) -> bool {
+        self.status == StatusCode::FORBIDDEN
     }
 
     pub(super) fn no_such_path() -> Self {

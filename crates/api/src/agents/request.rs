@@ -22,6 +22,7 @@ use super::connection::Peer;
 use super::credentials::{self, Token};
 use super::identity::Identity;
 use super::limits::source;
+use super::load;
 use super::problem::{No, json};
 use super::standing::{self, Content, Standing};
 use super::{Counted, Door, unix_now};
@@ -51,6 +52,7 @@ enum Call {
     Change,
     Judge,
     Verdicts,
+    Load,
 }
 
 impl Call {
@@ -63,6 +65,7 @@ impl Call {
             "/v1/claims" => (Self::Claims, Method::GET),
             "/v1/judge" => (Self::Judge, Method::POST),
             "/v1/verdicts" => (Self::Verdicts, Method::GET),
+            "/v1/load" => (Self::Load, Method::POST),
             _ => return Err(No::no_such_path()),
         };
         if method == right { Ok(found) } else { Err(No::wrong_method()) }
@@ -76,6 +79,7 @@ impl Call {
             Self::Claims | Self::Change => "/v1/claims",
             Self::Judge => "/v1/judge",
             Self::Verdicts => "/v1/verdicts",
+            Self::Load => "/v1/load",
         }
     }
 }
@@ -84,6 +88,7 @@ pub(super) async fn answer(door: &Door, peer: &Peer, request: Request<Incoming>)
     let (head, mut body) = request.into_parts();
     let call = Call::find(&head.method, head.uri.path());
     let path = call.as_ref().map_or("other", |call| call.path());
+    let lasts = matches!(call, Ok(Call::Load));
     let answer = match call {
         Ok(call) => decide(door, peer, call, head.uri.query(), &mut body).await,
         Err(no) => Err(no),
@@ -91,7 +96,13 @@ pub(super) async fn answer(door: &Door, peer: &Peer, request: Request<Incoming>)
     if answer.is_err() {
         // What is left of it would end the connection, before the agent has read why.
         let most = if peer.identity.is_some() { 2 * MAX_BODY } else { MAX_SMALL_BODY };
-        let _ = timeout(REST_TIME, discard(&mut body, most)).await;
+        let rest = async move { timeout(REST_TIME, discard(&mut body, most)).await };
+        if lasts {
+            // It does not end by itself: whoever sends it is told meanwhile.
+            drop(tokio::spawn(rest));
+        } else {
+            let _ = rest.await;
+        }
     }
     door.metrics.count(path, answer.as_ref().map_or_else(|no| no.code, |_| "Ok"));
     answer.map_or_else(Into::into, json)
@@ -113,6 +124,7 @@ async fn decide(door: &Door, peer: &Peer, call: Call, query: Option<&str>, body:
         Call::Change => change(door, &standing, body).await,
         Call::Judge => judge(door, &standing, body).await,
         Call::Verdicts => verdicts(door, &standing, query).await,
+        Call::Load => load::receive(door, peer, &standing.owner, body).await.map(|summary| to_json(&summary)),
     }
 }
 
@@ -147,14 +159,19 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
 async fn admit(door: &Door, peer: &Peer) -> Result<(Identity, Standing), No> {
     let Some((identity, expires)) = &peer.identity else { return Err(No::no_certificate()) };
     door.rates.take(&identity.cluster).map_err(No::too_fast)?;
-    if unix_now() >= *expires {
+    Ok((identity.clone(), admit_still(door, identity, *expires).await?))
+}
+
+/// The same again, of somebody who has been let in.
+pub(super) async fn admit_still(door: &Door, identity: &Identity, expires: u64) -> Result<Standing, No> {
+    if unix_now() >= expires {
         return Err(No::expired());
     }
     let credential = door.home.credential(&identity.credential).await?;
     if !credential.is_some_and(|credential| credentials::is_of(&credential, identity)) {
         return Err(No::revoked());
     }
-    Ok((identity.clone(), standing_of(door, identity)?))
+    standing_of(door, identity)
 }
 
 /// What is signed outlives what is believed.
@@ -361,7 +378,7 @@ async fn discard(body: &mut Incoming, most: usize) {
 }
 
 /// How deep it goes is bounded by the types, and by the reader where it is none of them.
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, No> {
     // The reader would take a list for an object whose fields come without names.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(No::malformed("the body is no JSON object"));
@@ -390,7 +407,7 @@ mod tests {
         let home = Arc::new(FolderHome(Arc::new(ArcSwapOption::empty())));
         let metrics = Metrics::register(&mut Registry::default());
         let fleet = (Arc::new(ArcSwap::default()), Arc::clone(&informed));
-        let door = Door::new(home, fleet, Arc::default(), metrics, [127, 0, 0, 1].into());
+        let door = Door::new(home, fleet, Default::default(), metrics, [127, 0, 0, 1].into());
         let identity = Identity { cluster: "c1".parse().unwrap(), uid: "u".into(), credential: "c".into() };
         let code = || standing_of(&door, &identity).map(|_| ()).unwrap_err().code;
         assert_eq!(code(), "Unavailable");

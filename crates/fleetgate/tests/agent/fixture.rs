@@ -57,7 +57,7 @@ spec:
 /// What the wildcard of c1 leads to, where nothing else is.
 pub(crate) const NODE: &str = "198.51.100.11";
 
-fn fleetgate() -> Command {
+pub(crate) fn fleetgate() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fleetgate"))
 }
 
@@ -131,6 +131,14 @@ impl Hub {
     /// What it has logged since it was last started.
     pub(crate) fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// What its --admin answers.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let (status, body) = ask(self.admin, &request);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
     }
 
     pub(crate) fn state_folder(&self) -> PathBuf {
@@ -209,13 +217,7 @@ impl Agent {
     }
 
     fn send(&self, of: &str, request: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address(of)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        ask(self.address(of), request)
     }
 
     /// Ends in order.
@@ -224,6 +226,17 @@ impl Agent {
         let status = self.process.wait_for_exit(PATIENCE).unwrap();
         assert!(status.success(), "{status}\n{}", self.process.log_tail());
     }
+}
+
+/// The status and the body of an answer after which the connection is closed.
+fn ask(address: SocketAddr, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 fn run(command: &[String]) -> (Process, Value) {

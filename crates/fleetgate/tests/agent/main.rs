@@ -3,4 +3,5 @@
 
 mod external_dns;
 mod fixture;
+mod load;
 mod sync;

@@ -22,7 +22,7 @@ pub(crate) struct Shown {
 }
 
 pub(crate) struct Agent {
-    stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+    pub(crate) stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
 }
 
 /// What `fleetgate credential issue` printed, and where the door is.
@@ -139,7 +139,7 @@ impl Agent {
         self.receive().map_err(|error| sent.err().unwrap_or(error))
     }
 
-    fn receive(&mut self) -> std::io::Result<Answer> {
+    pub(crate) fn receive(&mut self) -> std::io::Result<Answer> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.stream.read_line(&mut head)? == 0 {

@@ -18,7 +18,7 @@ use client::{Bootstrap, Shown, csr};
 const SECRET: &str = "an admin credential of some length, 42";
 
 /// Two tenants with a cluster each.
-fn fleet() -> Fleet {
+pub(crate) fn fleet() -> Fleet {
     let other = "---\napiVersion: fleetgate.dev/v1alpha1\nkind: Tenant\nmetadata: {name: rival}\nspec: {}\n";
     let theirs = cluster("c2", nowhere(), 12).replace("tenant: acme", "tenant: rival");
     let fleet = Fleet::new(&[
@@ -30,7 +30,7 @@ fn fleet() -> Fleet {
     fleet
 }
 
-fn serve(fleet: &Fleet) -> Server {
+pub(crate) fn serve(fleet: &Fleet) -> Server {
     let mut command = fleet.command(any(), any());
     command.args(["--agents", "127.0.0.1:0", "--admin-credential"]).arg(fleet.root().join("admin"));
     Server::start(&command)
@@ -40,13 +40,13 @@ fn any() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn credential(fleet: &Fleet, server: &Server, arguments: &[&str]) -> Output {
+pub(crate) fn credential(fleet: &Fleet, server: &Server, arguments: &[&str]) -> Output {
     let mut command = fleetgate();
     command.arg("credential").args(arguments).args(["--admin", &server.admin.to_string()]);
     command.arg("--admin-credential").arg(fleet.root().join("admin")).output().unwrap()
 }
 
-fn issue(fleet: &Fleet, server: &Server, cluster: &str, more: &[&str]) -> Bootstrap {
+pub(crate) fn issue(fleet: &Fleet, server: &Server, cluster: &str, more: &[&str]) -> Bootstrap {
     // The authority is made just after the process is ready.
     let mut output = credential(fleet, server, &[&["issue", cluster], more].concat());
     let begun = Instant::now();

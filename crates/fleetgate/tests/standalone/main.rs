@@ -14,6 +14,7 @@ mod explain;
 mod federation;
 mod hand_over;
 mod live_changes;
+mod load;
 mod metrics;
 mod refusals;
 mod server;

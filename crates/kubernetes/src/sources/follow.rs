@@ -8,7 +8,7 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
-use super::{News, Place};
+use super::Place;
 use crate::watch::{FIRST_PAUSE, LONGEST_PAUSE, PAGE, REJECTIONS, WATCH_FOR, is_not_found, is_rejected, reason};
 
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub enum Followed<T> {
 }
 
 /// Until told to stop, or until nobody listens any more.
-pub(super) async fn follow<T>(
+pub(super) async fn follow<T, N>(
     api: Api<DynamicObject>,
     labels: Option<String>,
     read: fn(DynamicObject) -> Option<T>,
-    tell: impl Fn(Followed<T>) -> News,
-    news: Sender<News>,
+    tell: impl Fn(Followed<T>) -> N,
+    news: Sender<N>,
     stop: CancellationToken,
 ) {
     let mut config = watcher::Config::default().page_size(PAGE).timeout(WATCH_FOR);
@@ -37,12 +37,12 @@ pub(super) async fn follow<T>(
     stop.run_until_cancelled(tell_all(api, config, read, tell, news)).await;
 }
 
-async fn tell_all<T>(
+async fn tell_all<T, N>(
     api: Api<DynamicObject>,
     config: watcher::Config,
     read: fn(DynamicObject) -> Option<T>,
-    tell: impl Fn(Followed<T>) -> News,
-    news: Sender<News>,
+    tell: impl Fn(Followed<T>) -> N,
+    news: Sender<N>,
 ) {
     let mut stream = watcher::watcher(api.clone(), config.clone()).boxed();
     let mut listing = Vec::new();

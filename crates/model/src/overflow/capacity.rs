@@ -81,6 +81,20 @@ impl Report {
         Ok(Self { served, utilization, ready })
     }
 
+    /// Requests per second.
+    pub fn served(&self) -> f64 {
+        self.served
+    }
+
+    pub fn utilization(&self) -> f64 {
+        self.utilization
+    }
+
+    /// Pods.
+    pub fn ready(&self) -> u32 {
+        self.ready
+    }
+
     fn agrees_with(&self, counted: f64) -> bool {
         let sane = (0.0..=UNLIMITED).contains(&counted);
         sane && (self.served - counted).abs() <= TOLERANCE * self.served.max(counted) + TOLERATED_RATE

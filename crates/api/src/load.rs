@@ -1,0 +1,33 @@
+//! What agents say of the load of their clusters.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State as Shared};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::state::State;
+
+#[derive(Deserialize)]
+pub(crate) struct Filter {
+    cluster: Option<String>,
+}
+
+/// The latest report of each service, of all clusters or one.
+pub(crate) async fn list(Shared(state): Shared<Arc<State>>, Query(filter): Query<Filter>) -> Json<Value> {
+    let all = state.reports.all().into_iter();
+    let wanted = all.filter(|(cluster, ..)| filter.cluster.as_deref().is_none_or(|wanted| wanted == cluster.as_str()));
+    let items = wanted.map(|(cluster, service, report, at)| {
+        json!({
+            "cluster": cluster.as_str(),
+            "namespace": service.namespace.as_str(),
+            "name": service.name.as_str(),
+            "served": report.served(),
+            "utilization": report.utilization(),
+            "ready": report.ready(),
+            "reported": at.to_string(),
+        })
+    });
+    Json(json!({ "items": items.collect::<Vec<_>>() }))
+}
