@@ -379,7 +379,8 @@ pub(crate) struct DoorOptions {
     /// Federated ingress over HTTP
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// Federated ingress over HTTPS, with the certificates of the Ingresses
+    /// Federated ingress over HTTPS, with the certificates of the Ingresses; may be the address of --sni, where cluster names
+    /// pass through and hosts of Ingresses end
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
@@ -391,6 +392,13 @@ pub(crate) struct DoorOptions {
     pub(crate) keep_disallowed: bool,
     #[command(flatten)]
     pub(crate) end: EndOptions,
+}
+
+impl DoorOptions {
+    /// Where HTTPS has a listener of its own: not where it shares the one of --sni.
+    pub(crate) fn https_apart(&self) -> Option<SocketAddr> {
+        self.https.filter(|https| Some(*https) != self.sni || https.port() == 0)
+    }
 }
 
 impl Default for DoorOptions {

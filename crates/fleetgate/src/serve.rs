@@ -105,6 +105,8 @@ struct Listening {
     sni: Option<Door>,
     http: Option<WebDoor>,
     https: Option<WebDoor>,
+    /// Whether HTTPS comes through the door by server name.
+    terminates: bool,
     agents: Option<api::agents::Listener>,
     interfaces: Vec<Listener>,
     reviews: Option<admission::Listener>,
@@ -119,7 +121,12 @@ impl Listening {
             apiserver: job.doors.apiserver.map(|at| open_door(at, DoorKind::ClusterId, inheritance)).transpose()?,
             sni: job.doors.sni.map(|at| open_door(at, DoorKind::ServerName, inheritance)).transpose()?,
             http: job.doors.http.map(|at| WebDoor::open(at, web::DoorKind::Http, inheritance)).transpose()?,
-            https: job.doors.https.map(|at| WebDoor::open(at, web::DoorKind::Https, inheritance)).transpose()?,
+            https: job
+                .doors
+                .https_apart()
+                .map(|at| WebDoor::open(at, web::DoorKind::Https, inheritance))
+                .transpose()?,
+            terminates: job.doors.https.is_some() && job.doors.https_apart().is_none(),
             agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
             interfaces: interfaces
                 .into_iter()
@@ -138,7 +145,11 @@ impl Listening {
             apiserver: self.apiserver.as_ref().map(Door::address),
             sni: self.sni.as_ref().map(Door::address),
             http: self.http.as_ref().map(|door| door.address),
-            https: self.https.as_ref().map(|door| door.address),
+            https: self
+                .https
+                .as_ref()
+                .map(|door| door.address)
+                .or_else(|| self.sni.as_ref().filter(|_| self.terminates).map(Door::address)),
             agents: self.agents.as_ref().map(api::agents::Listener::address),
             admission: self.reviews.as_ref().map(admission::Listener::address),
             admin: interface(Interface::Admin),
@@ -215,7 +226,7 @@ impl Server {
         let mut inheritance = inherit(job)?;
         let listening = Listening::open(job, &mut inheritance)?;
         let (addresses, shared) = (listening.addresses(), listening.share()?);
-        let Listening { dns, apiserver, sni, http, https, agents, interfaces, reviews } = listening;
+        let Listening { dns, apiserver, sni, http, https, terminates, agents, interfaces, reviews } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -252,7 +263,11 @@ impl Server {
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
+        let web = serve_web(http, https, job, &addresses, &published, &guides, &web_metrics);
+        let web = web.context("starting --http and --https")?;
+        let terminate = web.as_ref().filter(|_| terminates).map(|web| terminate(web.desk()));
         let settings = gateway::Settings {
+            terminate,
             cut_disallowed: !job.doors.keep_disallowed,
             trusted_proxies: job.doors.trusted_proxies.clone().into(),
             agents: addresses.agents.map(reach),
@@ -260,7 +275,6 @@ impl Server {
         };
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
-        let web = serve_web(http, https, job, &published, &web_metrics).context("starting --http and --https")?;
         // Set once, here.
         let _ = state.insight.set(doors.insight());
         let interfaces =
@@ -455,25 +469,53 @@ impl WebDoor {
     }
 }
 
-/// None where there is no such door.
+/// None where neither requests nor DNS ask for members. DNS alone has them checked.
 fn serve_web(
     http: Option<WebDoor>,
     https: Option<WebDoor>,
     job: &Job,
+    addresses: &Addresses,
     published: &Published,
+    guides: &dns::Guides,
     metrics: &web::Metrics,
 ) -> Result<Option<web::Running>, web::StartError> {
-    if http.is_none() && https.is_none() {
+    let has_doors = job.doors.http.is_some() || job.doors.https.is_some();
+    if !has_doors && job.answers.dns.is_none() {
         return Ok(None);
     }
     let settings = web::Settings {
+        threads: if has_doors { web::Settings::default().threads } else { 1 },
         trusted_proxies: job.doors.trusted_proxies.clone().into(),
-        redirect_port: https.as_ref().map(|door| door.address.port()),
+        outer_header: Some(outer_header),
+        places: Arc::clone(&guides.places),
+        standings: Arc::clone(&guides.standings),
+        redirect_port: addresses.https.map(|address| address.port()),
         ..web::Settings::default()
     };
     let listeners = |door: Option<WebDoor>| door.into_iter().map(|door| door.listener).collect();
     let doors = web::Doors { http: listeners(http), https: listeners(https) };
     web::start(settings, doors, &published.http, metrics).map(Some)
+}
+
+/// Load balancers speak the same way in front of all doors.
+fn outer_header(received: &[u8]) -> web::Outer {
+    use gateway::outer_header::{Parsed, parse};
+    match parse(received) {
+        Ok(Parsed::Incomplete) => web::Outer::Incomplete,
+        Ok(Parsed::Complete { client, length }) => {
+            web::Outer::Complete { client: client.map(|client| client.0), length }
+        }
+        Err(_) => web::Outer::Malformed,
+    }
+}
+
+/// What the door by server name does not pass through.
+fn terminate(desk: web::Desk) -> gateway::Terminate {
+    gateway::Terminate::new(move |gateway::Terminated { stream, received, client }| {
+        if !desk.give(web::Given { stream, received, client }) {
+            tracing::debug!(%client, "no thread has room for a connection to --https");
+        }
+    })
 }
 
 fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {

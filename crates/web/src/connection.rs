@@ -128,6 +128,8 @@ pub(crate) struct Arrival {
     pub(crate) door: DoorKind,
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
+    /// What was read already, by somebody who knows who the client is.
+    pub(crate) begun: Option<(Vec<u8>, SocketAddr)>,
     pub(crate) opening: Opening,
     pub(crate) place: Place,
 }
@@ -146,9 +148,15 @@ pub(crate) fn refused(worker: &Worker, door: DoorKind, refusal: &Refusal) {
 }
 
 async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
-    let Arrival { door, mut stream, peer, opening, place } = arrival;
-    let mut received = BytesMut::with_capacity(1024);
-    let client = outer_header(worker, peer, &mut stream, &mut received, until).await?;
+    let Arrival { door, mut stream, peer, begun, opening, place } = arrival;
+    let (received, client) = match begun {
+        Some((received, client)) => (BytesMut::from(&received[..]), client),
+        None => {
+            let mut received = BytesMut::with_capacity(1024);
+            let client = outer_header(worker, peer, &mut stream, &mut received, until).await?;
+            (received, client)
+        }
+    };
     let link = Link {
         door,
         client,

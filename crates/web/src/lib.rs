@@ -25,7 +25,7 @@ pub mod settings;
 mod tunnel;
 mod upstream;
 
-pub use listen::{DoorKind, Doors, Running, StartError, bind, start};
+pub use listen::{Desk, DoorKind, Doors, Given, Running, StartError, bind, start};
 pub use metrics::Metrics;
 pub use refusal::Refusal;
 pub use settings::{Limits, Outer, OuterHeader, Settings, Timeouts};

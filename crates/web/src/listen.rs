@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use model::routes::HttpTable;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -34,6 +35,8 @@ const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_mins(1)).with_interval(Duration::from_secs(15)).with_retries(4);
 /// What rests is looked at so often.
 const SWEEP: Duration = Duration::from_secs(5);
+/// Connections that wait for their thread, each with its hello: more than a thread is behind by, but for a moment.
+const GIVEN: usize = 1024;
 /// When the kernel has no descriptor left, the next attempt waits.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,6 +78,29 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// A connection to the HTTPS door that somebody else took and has begun to read.
+#[derive(Debug)]
+pub struct Given {
+    pub stream: std::net::TcpStream,
+    pub received: Vec<u8>,
+    pub client: SocketAddr,
+}
+
+/// Gives connections to the threads of the doors, to each in turn.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    threads: Arc<[mpsc::Sender<Given>]>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    /// Whether it was taken; else the connection is closed.
+    pub fn give(&self, given: Given) -> bool {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len().max(1);
+        self.threads.get(number).is_some_and(|thread| thread.try_send(given).is_ok())
+    }
 }
 
 /// Bound listeners, ours or another process' that gave them to us. All threads take from each: its queue has no owner
@@ -123,6 +149,7 @@ pub struct Running {
     drain: CancellationToken,
     deadline: tokio::sync::watch::Sender<Option<std::time::Instant>>,
     members: Arc<Members>,
+    desk: Desk,
 }
 
 /// Serves the doors from threads of their own. Nothing on their way waits for who publishes the table.
@@ -149,7 +176,7 @@ pub fn start(
         let address = listener.local_addr().map_err(StartError::Listeners)?;
         tracing::info!(door = %kind, %address, "listening");
     }
-    let mut threads = Vec::new();
+    let (mut threads, mut desks) = (Vec::new(), Vec::new());
     for number in 0..settings.threads.max(1) {
         let worker = Arc::new(Worker {
             table: Arc::clone(table),
@@ -164,10 +191,12 @@ pub fn start(
         let share = listeners.iter().map(|(kind, listener)| Ok((*kind, listener.try_clone()?)));
         let share: Vec<_> = share.collect::<io::Result<_>>().map_err(StartError::Listeners)?;
         let (open, deadline) = (open.clone(), deadline.subscribe());
+        let (desk, given) = mpsc::channel(GIVEN);
+        desks.push(desk);
         let runtime = new_runtime()?;
         let thread = std::thread::Builder::new()
             .name(format!("web-{number}"))
-            .spawn(move || runtime.block_on(run(worker, share, open, deadline)))
+            .spawn(move || runtime.block_on(run(worker, share, given, open, deadline)))
             .map_err(StartError::Thread)?;
         threads.push(thread);
     }
@@ -186,7 +215,8 @@ pub fn start(
             .map_err(StartError::Thread)?;
         threads.push(thread);
     }
-    Ok(Running { threads, drain, deadline, members })
+    let desk = Desk { threads: desks.into(), next: Arc::default() };
+    Ok(Running { threads, drain, deadline, members, desk })
 }
 
 fn new_runtime() -> Result<tokio::runtime::Runtime, StartError> {
@@ -197,6 +227,11 @@ impl Running {
     /// What is known of members.
     pub fn members(&self) -> Arc<Members> {
         Arc::clone(&self.members)
+    }
+
+    /// Where others give connections to the HTTPS door.
+    pub fn desk(&self) -> Desk {
+        self.desk.clone()
     }
 
     /// Takes no more connections, lets requests end within the time, and cuts the rest.
@@ -225,6 +260,7 @@ impl Drop for Running {
 async fn run(
     worker: Arc<Worker>,
     listeners: Vec<(DoorKind, TcpListener)>,
+    given: mpsc::Receiver<Given>,
     open: [Arc<AtomicUsize>; 2],
     deadline: tokio::sync::watch::Receiver<Option<std::time::Instant>>,
 ) {
@@ -234,6 +270,8 @@ async fn run(
         let open = Arc::clone(&open[usize::from(kind == DoorKind::Https)]);
         accepting.spawn(accept(Arc::clone(&worker), kind, listener, open, connections.clone()));
     }
+    let open = Arc::clone(&open[1]);
+    accepting.spawn(receive(Arc::clone(&worker), given, open, connections.clone()));
     let sweeping = {
         let worker = Arc::clone(&worker);
         tokio::spawn(async move {
@@ -263,9 +301,7 @@ async fn accept(
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return tracing::error!(door = %kind, "a listener cannot be served");
     };
-    let (limits, threads) = (worker.settings.limits, worker.settings.threads.max(1));
-    let openings =
-        Arc::new(Openings::new(limits.openings.div_ceil(threads), limits.openings_per_source.div_ceil(threads)));
+    let openings = new_openings(&worker);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -280,23 +316,59 @@ async fn accept(
                 continue;
             }
         };
-        let place = Place::take(&worker, kind, &open, &connections);
-        if open.load(Ordering::Relaxed) > limits.connections {
-            connection::refused(&worker, kind, &Refusal::TooManyConnections(limits.connections));
-            continue;
-        }
-        prepare(&stream, worker.settings.timeouts.untaken);
-        let is_trusted = worker.is_trusted(peer.ip());
-        let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
-        let worker = Arc::clone(&worker);
-        tokio::spawn(async move {
-            let arrival = Arrival { door: kind, stream, peer, opening, place };
-            tokio::select! {
-                () = connection::serve(Arc::clone(&worker), arrival) => {}
-                Ok(refusal) = displaced => connection::refused(&worker, kind, &refusal),
-            }
-        });
+        begin(&worker, kind, stream, peer, None, &openings, &open, &connections);
     }
+}
+
+/// Takes what others give, until nobody can give any more.
+async fn receive(
+    worker: Arc<Worker>,
+    mut given: mpsc::Receiver<Given>,
+    open: Arc<AtomicUsize>,
+    connections: TaskTracker,
+) {
+    let openings = new_openings(&worker);
+    while let Some(Some(Given { stream, received, client })) = worker.drain.run_until_cancelled(given.recv()).await {
+        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        let Ok(stream) = stream else { continue };
+        let begun = Some((received, client));
+        begin(&worker, DoorKind::Https, stream, client, begun, &openings, &open, &connections);
+    }
+}
+
+fn new_openings(worker: &Worker) -> Arc<Openings> {
+    let (limits, threads) = (worker.settings.limits, worker.settings.threads.max(1));
+    Arc::new(Openings::new(limits.openings.div_ceil(threads), limits.openings_per_source.div_ceil(threads)))
+}
+
+/// A connection, if there is room for it.
+#[allow(clippy::too_many_arguments)] // All that a connection begins with.
+fn begin(
+    worker: &Arc<Worker>,
+    kind: DoorKind,
+    stream: TcpStream,
+    peer: SocketAddr,
+    begun: Option<(Vec<u8>, SocketAddr)>,
+    openings: &Arc<Openings>,
+    open: &Arc<AtomicUsize>,
+    connections: &TaskTracker,
+) {
+    let limits = worker.settings.limits;
+    let place = Place::take(worker, kind, open, connections);
+    if open.load(Ordering::Relaxed) > limits.connections {
+        return connection::refused(worker, kind, &Refusal::TooManyConnections(limits.connections));
+    }
+    prepare(&stream, worker.settings.timeouts.untaken);
+    let is_trusted = worker.is_trusted(peer.ip());
+    let (opening, displaced) = openings.enter(peer.ip(), is_trusted);
+    let worker = Arc::clone(worker);
+    tokio::spawn(async move {
+        let arrival = Arrival { door: kind, stream, peer, begun, opening, place };
+        tokio::select! {
+            () = connection::serve(Arc::clone(&worker), arrival) => {}
+            Ok(refusal) = displaced => connection::refused(&worker, kind, &refusal),
+        }
+    });
 }
 
 /// Whoever made the listener, and whichever end this is.
