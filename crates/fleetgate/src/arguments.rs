@@ -242,6 +242,8 @@ pub(crate) struct ServeOptions {
     pub(crate) doors: DoorOptions,
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) agents: AgentsOptions,
+    #[command(flatten, next_help_heading = "Federated ingress")]
+    pub(crate) members: MemberOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -283,6 +285,8 @@ pub(crate) struct ReaderOptions {
     pub(crate) access: HubOptions,
     #[command(flatten, next_help_heading = "State")]
     pub(crate) state: StateOptions,
+    #[command(flatten, next_help_heading = "Federated ingress")]
+    pub(crate) members: MemberOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -340,10 +344,17 @@ pub(crate) struct StateOptions {
     /// without it they are not kept there
     #[arg(long, value_name = "FILE", requires = "data", env = "FLEETGATE_DATA_KEY")]
     pub(crate) data_key: Option<PathBuf>,
-    /// A file that says where clients are, for federated ingress: a list of networks, or a database in MaxMind's format;
-    /// read again when it changes
+}
+
+/// How clients are sent to the members of federated ingress.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct MemberOptions {
+    /// A file that says where clients are: a list of networks, or a database in MaxMind's format; read again when it changes
     #[arg(long, value_name = "FILE", env = "FLEETGATE_GEO")]
     pub(crate) geo: Option<PathBuf>,
+    /// Check no members: only what becomes of requests tells whether they are well
+    #[arg(long)]
+    pub(crate) no_checks: bool,
 }
 
 #[derive(Debug, Clone, Args)]

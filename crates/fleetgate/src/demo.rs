@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::{
-    AdmissionOptions, AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, StateOptions,
-    ViewOptions,
+    AdmissionOptions, AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, MemberOptions,
+    StateOptions, ViewOptions,
 };
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
         write_fleet(folder.path(), &fleet).await?;
         let job = |[dns, apiserver, sni, admin]: [&str; 4]| Job {
             home: JobHome::Folder(fleet.clone()),
-            state: StateOptions { data: Some(folder.path().join("data")), data_key: None, geo: None },
+            state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
             admission: AdmissionOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
@@ -56,6 +56,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
                 ..DoorOptions::default()
             },
             agents: AgentsOptions::default(),
+            members: MemberOptions::default(),
             views: ViewOptions { admin: Some(address(admin)), metrics: None, log: options.log.clone() },
         };
         // The usual ports, so that commands can be typed from memory; any others where one of them is taken.

@@ -6,7 +6,7 @@ use kubernetes::resource::Roles;
 
 use crate::arguments::{
     AdmissionOptions, AgentsOptions, AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions,
-    HubOptions, ReaderOptions, ServeOptions, StateOptions, ViewOptions,
+    HubOptions, MemberOptions, ReaderOptions, ServeOptions, StateOptions, ViewOptions,
 };
 
 #[derive(Debug, Clone)]
@@ -18,6 +18,7 @@ pub(crate) struct Job {
     pub(crate) answers: AnswerOptions,
     pub(crate) doors: DoorOptions,
     pub(crate) agents: AgentsOptions,
+    pub(crate) members: MemberOptions,
     pub(crate) views: ViewOptions,
 }
 
@@ -29,17 +30,17 @@ pub(crate) enum JobHome {
 }
 
 /// Nothing on disk.
-const NO_STATE: StateOptions = StateOptions { data: None, data_key: None, geo: None };
+const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
 
 impl From<ServeOptions> for Job {
     fn from(options: ServeOptions) -> Self {
-        let ServeOptions { fleet, hub: _, access, admission, state, take_over, answers, doors, agents, views } =
+        let ServeOptions { fleet, hub: _, access, admission, state, take_over, answers, doors, agents, members, views } =
             options;
         let home = match fleet {
             Some(fleet) => JobHome::Folder(fleet),
             None => JobHome::Hub { access, roles: Roles::ALL },
         };
-        Self { home, state, take_over, admission, answers, doors, agents, views }
+        Self { home, state, take_over, admission, answers, doors, agents, members, views }
     }
 }
 
@@ -47,25 +48,27 @@ impl From<ControllerOptions> for Job {
     /// A controller begins with what the hub says: there is nothing else that it could write back.
     fn from(ControllerOptions { access, agents, admission, views }: ControllerOptions) -> Self {
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
-        let (answers, doors) = (AnswerOptions::default(), DoorOptions::default());
-        Self { home, state: NO_STATE, take_over: false, admission, answers, doors, agents, views }
+        let (answers, doors, members) = (AnswerOptions::default(), DoorOptions::default(), MemberOptions::default());
+        Self { home, state: NO_STATE, take_over: false, admission, answers, doors, agents, members, views }
     }
 }
 
 impl From<DnsOptions> for Job {
     fn from(DnsOptions { answers, reader }: DnsOptions) -> Self {
-        let ReaderOptions { access, state, views } = reader;
+        let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
         let (doors, agents) = (DoorOptions::default(), AgentsOptions::default());
-        Self { home, state, take_over: false, admission: AdmissionOptions::default(), answers, doors, agents, views }
+        let admission = AdmissionOptions::default();
+        Self { home, state, take_over: false, admission, answers, doors, agents, members, views }
     }
 }
 
 impl From<GatewayOptions> for Job {
     fn from(GatewayOptions { doors, reader }: GatewayOptions) -> Self {
-        let ReaderOptions { access, state, views } = reader;
+        let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
         let (answers, agents) = (AnswerOptions::default(), AgentsOptions::default());
-        Self { home, state, take_over: false, admission: AdmissionOptions::default(), answers, doors, agents, views }
+        let admission = AdmissionOptions::default();
+        Self { home, state, take_over: false, admission, answers, doors, agents, members, views }
     }
 }

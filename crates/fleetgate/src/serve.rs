@@ -253,7 +253,7 @@ impl Server {
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let guides = dns::Guides::default();
-        if let Some(file) = &job.state.geo {
+        if let Some(file) = &job.members.geo {
             places::follow(file, Arc::clone(&guides.places))?;
         }
         let (stop_dns, stop_http) = (CancellationToken::new(), CancellationToken::new());
@@ -489,6 +489,7 @@ fn serve_web(
         outer_header: Some(outer_header),
         places: Arc::clone(&guides.places),
         standings: Arc::clone(&guides.standings),
+        checks: !job.members.no_checks,
         redirect_port: addresses.https.map(|address| address.port()),
         ..web::Settings::default()
     };

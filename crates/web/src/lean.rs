@@ -287,11 +287,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             };
             self.clock.set(Instant::now() + entry.options.request_timeout);
             let asking = std::time::Instant::now();
-            let heard = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
+            let outcome = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
                 Ok(()) => self.head(worker, &mut upstream, asked, response).await,
                 Err(_) => Heard::End,
             };
-            let (refusal, can_repeat) = match heard {
+            let (refusal, can_repeat) = match outcome {
                 Heard::Head(head) => {
                     known.answered(asking.elapsed(), !matches!(head.status, 502..=504), std::time::Instant::now());
                     return Ok(Answered { upstream, head });

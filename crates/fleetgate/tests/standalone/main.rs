@@ -15,6 +15,7 @@ mod federation;
 mod hand_over;
 mod live_changes;
 mod load;
+mod members;
 mod metrics;
 mod refusals;
 mod server;

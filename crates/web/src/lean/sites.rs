@@ -59,6 +59,7 @@ impl Sites {
             known.by_host.clear();
             known.table = Some(Arc::clone(table));
         }
+        #[allow(clippy::single_match_else)] // Two cases, and one look for the usual one.
         let site = match known.by_host.get_mut(host) {
             Some(site) => site,
             None => {
