@@ -64,10 +64,10 @@ spec:
   zone: main
   location: {{latitude: {latitude}, longitude: {longitude}}}
   controlPlane: {{kubeApiserver: {{addresses: [\"{}\"]}}}}
-  ingress: {{http: [\"{}\"]}}
+  ingress: {{http: [\"{at}\"], https: [\"{at}\"]}}
 ",
         nowhere(),
-        member.address,
+        at = member.address,
     )
 }
 
