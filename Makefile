@@ -3,7 +3,7 @@
 # As in `testbed/install`.
 cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
 
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub simulate-overflow
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub simulate-overflow
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(cache)/fuzz/lints -- --deny warnings
 	testbed/cargo-deny --manifest-path fuzz/Cargo.toml --config deny.toml check bans sources
 
-bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-hub ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -53,6 +53,10 @@ bench-dns: ## DNS side by side with Knot, NSD, BIND and PowerDNS; needs two core
 	-testbed/dns-peers knotd --version
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin dns
+
+bench-http: ## HTTP side by side with nginx, HAProxy, Envoy and Traefik; needs two cores
+	testbed/install
+	cargo run --release --package fleetgate-bench --bin http
 
 bench-hub: ## A hub with a thousand tenant clusters, on real API servers
 	testbed/install
