@@ -149,13 +149,12 @@ pub(crate) fn refused(worker: &Worker, door: DoorKind, refusal: &Refusal) {
 
 async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {
     let Arrival { door, mut stream, peer, begun, opening, place } = arrival;
-    let (received, client) = match begun {
-        Some((received, client)) => (BytesMut::from(&received[..]), client),
-        None => {
-            let mut received = BytesMut::with_capacity(1024);
-            let client = outer_header(worker, peer, &mut stream, &mut received, until).await?;
-            (received, client)
-        }
+    let (received, client) = if let Some((received, client)) = begun {
+        (BytesMut::from(&received[..]), client)
+    } else {
+        let mut received = BytesMut::with_capacity(1024);
+        let client = outer_header(worker, peer, &mut stream, &mut received, until).await?;
+        (received, client)
     };
     let link = Link {
         door,
