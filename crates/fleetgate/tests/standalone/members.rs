@@ -105,7 +105,7 @@ struct Fixture {
     server: Server,
     near: Member,
     far: Member,
-    _fleet: Fleet,
+    fleet: Fleet,
 }
 
 impl Fixture {
@@ -144,7 +144,7 @@ impl Fixture {
         }
         command.args(["--http", "127.0.0.1:0", "--https", &shared.to_string()]);
         command.arg("--geo").arg(fleet.folder().join("places.txt"));
-        Self { server: Server::start(&command), near, far, _fleet: fleet }
+        Self { server: Server::start(&command), near, far, fleet }
     }
 
     fn curl(&self, scheme: &str, arguments: &[&str]) -> Output {
@@ -154,7 +154,7 @@ impl Fixture {
         };
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--max-time", "20", "--cacert"]);
-        curl.arg(self._fleet.folder().join("ca.pem"));
+        curl.arg(self.fleet.folder().join("ca.pem"));
         curl.args(["--resolve", &format!("{HOST}:{port}:{}", address.ip())]).args(arguments);
         curl.arg(format!("{scheme}://{HOST}:{port}/cart")).output().unwrap()
     }
