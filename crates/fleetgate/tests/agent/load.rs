@@ -12,9 +12,19 @@ use crate::fixture::{Agent, Hub, eventually, tenant};
 
 /// An address that an `EndpointSlice` may have: the API server takes none of loopback. Nothing is sent.
 fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("203.0.113.1:9").ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+    let own = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("203.0.113.1:9").ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+    };
+    let found = own();
+    if found.is_none() {
+        let skipped = "SKIPPED: this machine has no address but loopback";
+        // There a test that did not run must not look like one that passed.
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{skipped}");
+        eprintln!("{skipped}");
+    }
+    found
 }
 
 /// A pod: serves as many requests a second as it is told, says so on its page, and is as busy as it is told.
@@ -108,7 +118,7 @@ fn wait_for(hub: &Hub, served: f64, utilization: f64, ready: u64) -> Duration {
 #[test]
 fn the_hub_hears_what_pods_serve_whoever_dies_meanwhile() {
     let Some(kubernetes) = testbed::kubernetes() else { return };
-    let Some(address) = own_address() else { return eprintln!("this machine has no address but loopback") };
+    let Some(address) = own_address() else { return };
     let mut hub = Hub::start();
     let tenant = tenant(&kubernetes);
     let pods = [Pod::start(address, 100, 30), Pod::start(address, 300, 50), Pod::start(address, 50, 10)];
@@ -166,7 +176,7 @@ fn the_hub_hears_what_pods_serve_whoever_dies_meanwhile() {
 #[test]
 fn services_are_found_by_the_ingresses_of_a_class() {
     let Some(kubernetes) = testbed::kubernetes() else { return };
-    let Some(address) = own_address() else { return eprintln!("this machine has no address but loopback") };
+    let Some(address) = own_address() else { return };
     let hub = Hub::start();
     let tenant = tenant(&kubernetes);
     let pod = Pod::start(address, 100, 30);
