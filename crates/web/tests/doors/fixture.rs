@@ -39,7 +39,7 @@ impl Front {
         let mut registry = Registry::default();
         let doors = Doors { http: vec![http], https: vec![https] };
         // They would ask members for more than a test does.
-        let settings = Settings { checks: false, ..settings };
+        let settings = Settings { checks: false, ..settings.clone() };
         let running = web::start(settings.clone(), doors, &table, &web::Metrics::register(&mut registry)).unwrap();
         Self { running: Some(running), http: addresses.0, https: addresses.1, table, registry }
     }
