@@ -167,6 +167,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         services: Vec::new(),
         nodes: Vec::new(),
         ingress: IngressMode::Nodes,
+        controller: model::resource::IngressController::default(),
         allowed_sources: [].into(),
         proof: Arc::default(),
         limits: Limits::default(),
