@@ -21,8 +21,7 @@ fuzz_target!(|input: &[u8]| {
 type Verdict = Option<Result<(usize, Vec<u8>), ()>>;
 
 fn read(octets: &[u8]) -> Verdict {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    match request::read(octets, &mut fields) {
+    match request::read(octets, &mut head::no_fields()) {
         Read::Part => None,
         Read::Unusual => Some(Err(())),
         Read::Usual(usual) => {

@@ -193,7 +193,7 @@ pub(super) fn ask_for_mirror(connection: &mut Connection, site: Site) -> anyhow:
     connection.send(&request(site, MIRROR))
 }
 
-/// The head that was mirrored, once all of it is there.
+/// The head that was mirrored, once all of it is there; empty where the proxy itself answered.
 pub(super) fn mirrored(connection: &mut Connection) -> anyhow::Result<Option<String>> {
     let mut buffer = [0; 16 << 10];
     match connection.receive(&mut buffer) {
@@ -202,6 +202,9 @@ pub(super) fn mirrored(connection: &mut Connection) -> anyhow::Result<Option<Str
         Err(error) => return Err(error.into()),
     }
     let Some(head) = ends(&connection.received) else { return Ok(None) };
+    if !connection.received.starts_with(b"HTTP/1.1 200 ") {
+        return Ok(Some(String::new()));
+    }
     let body = &connection.received[head..];
     let Some(end) = ends(body) else { return Ok(None) };
     let text = String::from_utf8_lossy(&body[..end]).into_owned();

@@ -17,6 +17,7 @@ use crate::load::wait;
 
 /// Without an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
 const LISTENER: u64 = 1 << 32;
 const UPSTREAM: u64 = 1 << 33;
 const NUMBER: u64 = LISTENER - 1;
@@ -118,11 +119,18 @@ impl World {
             connection::ask_for_mirror(&mut clients.connections[0], site)?;
             let begun = Instant::now();
             let head = loop {
-                self.backends_turn()?;
-                if let Some(head) = connection::mirrored(&mut clients.connections[0])? {
-                    break head.to_ascii_lowercase();
-                }
                 ensure!(begun.elapsed() < PATIENCE, "the proxy does not answer for {}", site.name());
+                self.backends_turn()?;
+                match connection::mirrored(&mut clients.connections[0])? {
+                    Some(head) if !head.is_empty() => break head.to_ascii_lowercase(),
+                    // Some listen before they know where to.
+                    Some(_) => {
+                        std::thread::sleep(AGAIN);
+                        clients = self.clients(door, speaks, 1, 0)?;
+                        connection::ask_for_mirror(&mut clients.connections[0], site)?;
+                    }
+                    None => {}
+                }
             };
             let has = |line: &str| head.contains(&format!("\r\n{line}"));
             // Envoy names this machine by another address than loopback.

@@ -5,6 +5,8 @@
 //! Content-Length beside a Transfer-Encoding, and lets several equal lengths pass. Nothing of that goes on to a member, as
 //! heads are written anew; but who sends it means no good.
 
+use std::mem::MaybeUninit;
+
 use http::Method;
 
 use crate::refusal::Refusal;
@@ -59,20 +61,26 @@ pub enum Version {
     Http2,
 }
 
+/// Room for the fields of a head. Some KiB that nobody fills, so they are not cleared either.
+pub type Fields<'octets> = [MaybeUninit<httparse::Header<'octets>>; MAX_FIELDS];
+
+pub const fn no_fields<'octets>() -> Fields<'octets> {
+    [const { MaybeUninit::uninit() }; MAX_FIELDS]
+}
+
 /// None until all of it is there.
 pub fn read(received: &[u8]) -> Result<Option<Head>, Refusal> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    Ok(parse(received, &mut fields)?.map(|(head, _)| head))
+    Ok(parse(received, &mut no_fields())?.map(|(head, _)| head))
 }
 
 /// The same, and the parts of it.
 pub(crate) fn parse<'fields, 'octets>(
     received: &'octets [u8],
-    fields: &'fields mut [httparse::Header<'octets>; MAX_FIELDS],
+    fields: &'fields mut Fields<'octets>,
 ) -> Result<Option<(Head, httparse::Request<'fields, 'octets>)>, Refusal> {
-    let mut request = httparse::Request::new(fields);
+    let mut request = httparse::Request::new(&mut []);
     let window = &received[..received.len().min(MAX_HEAD)];
-    let length = match request.parse(window) {
+    let length = match request.parse_with_uninit_headers(window, fields) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if received.len() >= MAX_HEAD => return Err(Refusal::HeadTooLarge(MAX_HEAD)),
         Ok(httparse::Status::Partial) => {

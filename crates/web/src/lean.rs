@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode};
 use model::ingress::UpstreamTls;
-use model::routes::{Entry, Member};
+use model::routes::Member;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
@@ -27,7 +27,7 @@ use tokio_util::sync::WaitForCancellationFuture;
 use crate::choice::{InFlight, Outlook, addresses, choose};
 use crate::connection::Link;
 use crate::exchange::Exchange;
-use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::head::{self, MAX_HEAD};
 use crate::listen::{DoorKind, Worker};
 use crate::refusal::Refusal;
 use crate::request::RETRIES;
@@ -67,16 +67,17 @@ impl Lean {
     async fn lease(
         &self,
         worker: &Worker,
-        entry: &Entry,
+        asked: &Asked,
         member: &Member,
         is_fresh: bool,
     ) -> Result<(Plain, bool), Refusal> {
+        let entry = &asked.found.entry;
         let places = addresses(entry, member);
         let start = fastrand::usize(..places.len().max(1));
         let mut last = Refusal::NoMember;
         for address in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
             let key = (*address, entry.tenant.clone());
-            let resting = if is_fresh { None } else { self.pool.take(&key, std::time::Instant::now()) };
+            let resting = if is_fresh { None } else { self.pool.take(&key, asked.start) };
             if let Some(resting) = resting {
                 return Ok((resting, true));
             }
@@ -230,9 +231,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let mut response = take_buffer();
         let mut tried = Vec::new();
         let mut last = None;
-        while let Some(member) = choose(entry, outlook, &tried, std::time::Instant::now()) {
+        let mut now = asked.start;
+        while let Some(member) = choose(entry, outlook, &tried, now) {
             let is_fresh = !tried.is_empty();
-            let known = outlook.asked(entry, member, asked.start);
+            let known = outlook.asked(entry, member, now);
             let in_flight = InFlight::new(&known);
             let failed = match self.attempt(worker, &asked, member, &known, is_fresh, &mut response).await {
                 Ok(Answered { upstream, head }) => {
@@ -253,6 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 break;
             }
             outlook.counts.retried();
+            now = std::time::Instant::now();
         }
         // Nobody to ask is nothing usual.
         let Some((member, refusal)) = last else { return After::HandOver(None) };
@@ -274,7 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let entry = &asked.found.entry;
         let cluster = || member.cluster.clone();
         loop {
-            let (mut upstream, is_pooled) = match worker.lean.lease(worker, entry, member, is_fresh).await {
+            let (mut upstream, is_pooled) = match worker.lean.lease(worker, asked, member, is_fresh).await {
                 Ok(leased) => leased,
                 Err(refusal) => {
                     // That we are busy says nothing about it.
@@ -284,15 +287,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                     return Err(Failed { refusal: Some(refusal), can_repeat: true });
                 }
             };
-            self.clock.set(Instant::now() + entry.options.request_timeout);
-            let asking = std::time::Instant::now();
+            let asking = if is_pooled { asked.start } else { std::time::Instant::now() };
+            self.clock.set(Instant::from_std(asking) + entry.options.request_timeout);
             let heard = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
                 Ok(()) => self.head(worker, &mut upstream, asked, response).await,
                 Err(_) => Heard::End,
             };
             let (refusal, can_repeat) = match heard {
                 Heard::Head(head) => {
-                    known.answered(asking.elapsed(), !matches!(head.status, 502..=504), std::time::Instant::now());
+                    let now = std::time::Instant::now();
+                    let is_well = !matches!(head.status, 502..=504);
+                    known.answered(now.saturating_duration_since(asking), is_well, now);
                     return Ok(Answered { upstream, head });
                 }
                 // One that rested may end just as it is used, which says nothing about the member: once more, on a new one.
@@ -472,7 +477,7 @@ enum Prepared {
 
 /// Where a request goes, and its head as the member gets it. Without I/O.
 fn prepare(worker: &Worker, link: &Link, told: &Told, received: &[u8], out: &mut Vec<u8>) -> Prepared {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut fields = head::no_fields();
     let usual = match request::read(received, &mut fields) {
         Read::Part => return Prepared::Part,
         Read::Unusual => return Prepared::Unusual,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use model::ObjectName;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
@@ -18,7 +19,7 @@ pub(super) type Key = (SocketAddr, ObjectName);
 /// Of one thread: nobody else takes the lock. No more rest than there are connections, which are bounded.
 pub(super) struct Pool {
     /// The last to come is the first to go: the others grow old and are closed.
-    resting: Mutex<HashMap<Key, Vec<(Plain, Instant)>>>,
+    resting: Mutex<HashMap<Key, Vec<(Plain, Instant)>, RandomState>>,
     idle: Duration,
 }
 
@@ -57,7 +58,7 @@ impl Pool {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<(Plain, Instant)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<(Plain, Instant)>, RandomState>> {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@
 //! than that is not usual: it costs nothing to say so, as the other path reads the same octets again.
 
 use crate::authority;
-use crate::head::{self, Framing, MAX_FIELDS};
+use crate::head::{self, Fields, Framing};
 use crate::headers::{self, Asker, HOPS, Said};
 
 /// Of a body that is sent on in one piece with its head: forms and small documents. Longer ones flow through hyper.
@@ -49,10 +49,7 @@ pub struct Usual<'fields, 'octets> {
     pub is_idempotent: bool,
 }
 
-pub fn read<'fields, 'octets>(
-    received: &'octets [u8],
-    fields: &'fields mut [httparse::Header<'octets>; MAX_FIELDS],
-) -> Read<'fields, 'octets> {
+pub fn read<'fields, 'octets>(received: &'octets [u8], fields: &'fields mut Fields<'octets>) -> Read<'fields, 'octets> {
     let (head, request) = match head::parse(received, fields) {
         Ok(Some(read)) => read,
         Ok(None) => return Read::Part,
@@ -221,7 +218,7 @@ mod tests {
     use super::*;
 
     fn written(octets: &str) -> Option<String> {
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut fields = head::no_fields();
         let Read::Usual(usual) = read(octets.as_bytes(), &mut fields) else { return None };
         let mut out = Vec::new();
         let told = Told::new("192.0.2.7".parse().unwrap(), false);
@@ -269,8 +266,7 @@ mod tests {
             assert_eq!(written(unusual), None, "{unusual}");
         }
         for end in 0..usual.len() {
-            let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-            assert!(matches!(read(&usual.as_bytes()[..end], &mut fields), Read::Part), "{end}");
+            assert!(matches!(read(&usual.as_bytes()[..end], &mut head::no_fields()), Read::Part), "{end}");
         }
     }
 

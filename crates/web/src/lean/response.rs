@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::guard::chunks::Chunks;
-use crate::head::{self, Framing, MAX_FIELDS, MAX_HEAD, Version};
+use crate::head::{self, Framing, MAX_HEAD, Version};
 use crate::headers;
 
 use super::request::write_field;
@@ -36,10 +36,11 @@ pub struct Head {
 /// None until all of it is there. What clients get of it is written to `out`, unless it only says that the answer is to
 /// follow.
 pub fn read(received: &[u8], to_head: bool, is_last: bool, out: &mut Vec<u8>) -> Result<Option<Head>, &'static str> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut response = httparse::Response::new(&mut fields);
+    let mut fields = head::no_fields();
+    let mut response = httparse::Response::new(&mut []);
     let window = &received[..received.len().min(MAX_HEAD)];
-    let length = match response.parse(window) {
+    let parser = httparse::ParserConfig::default();
+    let length = match parser.parse_response_with_uninit_headers(&mut response, window, &mut fields) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if received.len() >= MAX_HEAD => {
             return Err("the head of its answer is too long");

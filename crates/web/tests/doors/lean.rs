@@ -43,8 +43,23 @@ impl Both {
     fn compare(&self, pieces: &[&[u8]], recorders: &[&Recorder]) -> Outcome {
         let [lean, hyper] = [&self.lean, &self.hyper].map(|front| outcome(front.http, pieces, recorders));
         let said = || pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<Vec<_>>();
-        assert_eq!(lean, hyper, "{:?}", said());
+        assert!(lean.agrees_with(&hyper), "{:?}\nlean: {lean:#?}\nhyper: {hyper:#?}", said());
         lean
+    }
+}
+
+impl Outcome {
+    /// The same, but for one thing that depends on the moment on either way: behind a request that was refused before its body
+    /// had come, the body is skipped where it comes soon enough, and else the connection ends.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let (short, long) = if self.heard.len() <= other.heard.len() { (self, other) } else { (other, self) };
+        let is_refused = |(_, fields, _): &(u16, Vec<String>, String)| {
+            fields.iter().any(|field| field.starts_with("fleetgate-refusal:"))
+        };
+        self == other
+            || (short.heard.last().is_some_and(is_refused)
+                && long.heard.starts_with(&short.heard)
+                && long.reached.starts_with(&short.reached))
     }
 }
 
@@ -295,7 +310,7 @@ fn both_ways_do_the_same_with_whatever_comes() {
     let recorder = Recorder::start();
     let both = Both::start(&Site::new("shop.test", &[recorder.address]).table());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 400,
+        cases: ProptestConfig::default().cases.max(400),
         failure_persistence: None,
         // Each takes a while where it has to be waited for.
         max_shrink_iters: 20,
