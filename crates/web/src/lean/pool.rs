@@ -16,10 +16,13 @@ use crate::upstream::Plain;
 /// Whose connections may be used for what: never another tenant's.
 pub(super) type Key = (SocketAddr, ObjectName);
 
+/// Since when each of them does.
+type Resting = HashMap<Key, Vec<(Plain, Instant)>, RandomState>;
+
 /// Of one thread: nobody else takes the lock. No more rest than there are connections, which are bounded.
 pub(super) struct Pool {
     /// The last to come is the first to go: the others grow old and are closed.
-    resting: Mutex<HashMap<Key, Vec<(Plain, Instant)>, RandomState>>,
+    resting: Mutex<Resting>,
     idle: Duration,
 }
 
@@ -58,7 +61,7 @@ impl Pool {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<(Plain, Instant)>, RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, Resting> {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -320,7 +320,9 @@ fn both_ways_do_the_same_with_whatever_comes() {
     runner
         .run(&requests, |(request, mutations, split)| {
             let mut octets = request.as_bytes().to_vec();
-            mutations.iter().for_each(|mutation| mutation.apply(&mut octets));
+            for mutation in &mutations {
+                mutation.apply(&mut octets);
+            }
             // The recorder keeps text.
             prop_assume!(std::str::from_utf8(&octets).is_ok());
             // A number that is longer than the filler would be waited for.
