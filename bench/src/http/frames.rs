@@ -66,7 +66,6 @@ pub(super) fn take(received: &mut Vec<u8>, replies: &mut Vec<u8>, mut ended: imp
                 let ok = payload.iter().take_while(|octet| **octet == 0x20).count();
                 ensure!(payload.get(ok) == Some(&STATUS_200), "a response is not 200: {payload:?}");
             }
-            DATA => {}
             SETTINGS if flags & ACK == 0 => replies.extend(frame(SETTINGS, ACK, 0, &[])),
             PING if flags & ACK == 0 => replies.extend(frame(PING, ACK, 0, payload)),
             RST_STREAM | GOAWAY => bail!("the proxy ends a stream or all of them: {payload:?}"),
