@@ -50,10 +50,10 @@ fn check_request(octets: &[u8]) {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS + 8];
     let mut sent = httparse::Request::new(&mut fields);
     assert!(sent.parse(&out).is_ok_and(|status| status.is_complete()));
-    let all = |name: &str| sent.headers.iter().filter(|field| field.name == name).map(|field| field.value);
-    assert!(all("host").eq([HOST.as_bytes()]));
-    assert!(all("x-forwarded-for").eq([&b"127.0.0.1"[..]]));
-    assert!(all("fleetgate-hops").eq([&b"1"[..]]));
+    for (name, value) in [("host", HOST), ("x-forwarded-for", "127.0.0.1"), ("fleetgate-hops", "1")] {
+        let all = sent.headers.iter().filter(|field| field.name == name).map(|field| field.value);
+        assert!(all.eq([value.as_bytes()]), "{name}");
+    }
     assert!(sent.headers.iter().all(|field| !headers::is_of_connection(field.name)));
     assert_eq!(sent.headers.iter().filter(|field| headers::is_forwarding(field.name)).count(), 4);
 }

@@ -228,7 +228,9 @@ impl Control {
         if changed {
             // Doors first: a name must not lead to a door that does not know it yet.
             self.published.snapshot.store(Arc::clone(&planned.snapshot));
-            self.published.http.store(Arc::new(planned.snapshot.http().clone()));
+            if !planned.changes.hosts.is_empty() {
+                self.published.http.store(Arc::new(planned.snapshot.http().clone()));
+            }
         }
         self.publish_names(&planned);
         if changed {

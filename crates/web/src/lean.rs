@@ -290,11 +290,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             };
             let asking = if is_pooled { asked.start } else { std::time::Instant::now() };
             self.clock.set(Instant::from_std(asking) + entry.options.request_timeout);
-            let outcome = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
+            let came = match send(&mut upstream.stream, &self.out, &mut self.clock).await {
                 Ok(()) => self.head(worker, &mut upstream, asked, response).await,
                 Err(_) => Heard::End,
             };
-            let (refusal, can_repeat) = match outcome {
+            let (refusal, can_repeat) = match came {
                 Heard::Head(head) => {
                     let now = std::time::Instant::now();
                     let is_well = !matches!(head.status, 502..=504);

@@ -59,17 +59,14 @@ impl Sites {
             known.by_host.clear();
             known.table = Some(Arc::clone(table));
         }
-        #[allow(clippy::single_match_else)] // Two cases, and one look for the usual one.
-        let site = match known.by_host.get_mut(host) {
-            Some(site) => site,
-            None => {
-                let site = Site::look_up(host, table)?;
-                if known.by_host.len() >= MAX_SITES {
-                    known.by_host.clear();
-                }
-                known.by_host.entry(host.into()).or_insert(site)
+        if !known.by_host.contains_key(host) {
+            let site = Site::look_up(host, table)?;
+            if known.by_host.len() >= MAX_SITES {
+                known.by_host.clear();
             }
-        };
+            known.by_host.insert(host.into(), site);
+        }
+        let site = known.by_host.get_mut(host)?;
         if tenant.is_some_and(|tenant| *tenant != site.host.tenant) {
             return None;
         }
