@@ -325,6 +325,8 @@ fn both_ways_do_the_same_with_whatever_comes() {
             }
             // The recorder keeps text.
             prop_assume!(std::str::from_utf8(&octets).is_ok());
+            // Chunks are all hyper's. Where they break off, or nobody reads them, the moment decides what is heard, on either way.
+            prop_assume!(!octets.to_ascii_lowercase().windows(8).any(|part| part == b"transfer"));
             // A number that is longer than the filler would be waited for.
             prop_assume!(longest_number(&octets) < 4);
             let (first, second) = octets.split_at(split.min(octets.len()));
