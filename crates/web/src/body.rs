@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
@@ -17,6 +18,10 @@ use crate::headers::may_trail;
 use crate::refusal::Refusal;
 use crate::upstream::Lease;
 
+/// Of what nobody wants, so long and so much is read: what is on its way when the answer is sent.
+const UNREAD_TIME: Duration = Duration::from_secs(1);
+const UNREAD_OCTETS: usize = 1 << 20;
+
 /// A request's, on its way to a member.
 pub(crate) enum RequestBody {
     Empty,
@@ -24,7 +29,7 @@ pub(crate) enum RequestBody {
 }
 
 pub(crate) struct Streamed {
-    incoming: Incoming,
+    incoming: Unread,
     progress: Arc<Progress>,
     line: Option<Arc<Line>>,
     terms: Terms,
@@ -126,10 +131,54 @@ impl Progress {
     }
 }
 
+/// A client's body, as far as nobody has read it. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not
+/// look at the answer; so some of what nobody wants is read and thrown away. HTTP/1 has its own way, in `guard`: there,
+/// reading would ask for what the client holds back.
+pub(crate) struct Unread {
+    /// Gone only with this.
+    incoming: Option<Incoming>,
+    is_http2: bool,
+}
+
+impl Unread {
+    pub(crate) fn new(incoming: Incoming, is_http2: bool) -> Self {
+        Self { incoming: Some(incoming), is_http2 }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        Pin::new(incoming).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map(Incoming::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let unread = self.incoming.take().filter(|incoming| self.is_http2 && !incoming.is_end_stream());
+        let Some(mut incoming) = unread else { return };
+        tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
+            let mut left = UNREAD_OCTETS;
+            while let Some(Ok(frame)) = incoming.frame().await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
 impl RequestBody {
     /// `hold` is given where the client waits for a word from the member before it sends anything.
     pub(crate) fn new(
-        incoming: Incoming,
+        incoming: Unread,
         terms: Terms,
         line: Option<Arc<Line>>,
         hold: Option<Duration>,
@@ -195,7 +244,7 @@ impl Streamed {
             return Poll::Ready(Some(Err(Refusal::BodyCut)));
         }
         loop {
-            let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
+            let frame = match self.incoming.poll_frame(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending if self.is_late(cx) => return Poll::Ready(Some(Err(Refusal::SlowBody))),
                 Poll::Pending => {

@@ -2,21 +2,21 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TE, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
-use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use model::routes::{Entry, Member};
 
 use crate::authority::{self, Asked};
-use crate::body::{Progress, RequestBody, ResponseBody, Terms};
+use crate::body::{Progress, RequestBody, ResponseBody, Terms, Unread};
 use crate::choice::{EntryOutlook, InFlight, Outlook, Visitor, choose};
 use crate::connection::Link;
 use crate::exchange::Exchange;
@@ -29,10 +29,6 @@ use crate::upstream::{Lease, Need, Unsent};
 
 /// Other members that are asked where the first cannot be: with more the client has given up.
 pub(crate) const RETRIES: usize = 2;
-
-/// Of a body that nobody wants, before its stream is cut.
-const UNREAD_TIME: Duration = Duration::from_secs(1);
-const UNREAD_OCTETS: usize = 1 << 20;
 
 pub(crate) async fn answer(worker: Arc<Worker>, link: Arc<Link>, request: Request<Incoming>) -> Response<ResponseBody> {
     let mut exchange = Exchange::begin(&link);
@@ -82,7 +78,7 @@ async fn decide(
     }
     let client_end = asks_tunnel.then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
-    let unread = Unread { incoming: Some(incoming), is_http2: parts.version == Version::HTTP_2 };
+    let unread = Unread::new(incoming, parts.version == Version::HTTP_2);
     let framing = check(&parts)?;
 
     let asked = authority::of(&parts.uri, &parts.headers)?;
@@ -133,7 +129,7 @@ async fn decide(
         conversation: timeouts.stream,
     };
     let hold = is_asked_first.then_some(timeouts.go_ahead);
-    let (body, progress) = RequestBody::new(unread.take()?, terms, link.line.clone(), hold);
+    let (body, progress) = RequestBody::new(unread, terms, link.line.clone(), hold);
     exchange.body(&progress);
     let who = Asker { client: link.client.ip(), is_https: link.door == DoorKind::Https, host: &asked.text };
     let outbound = Outbound {
@@ -147,37 +143,6 @@ async fn decide(
     let (response, lease, member) =
         forward(worker, &entry, &outlook, &outbound, need, body, &progress, exchange).await?;
     finish(response, lease, member, client_end)
-}
-
-/// A body that nobody wants. Clients of HTTP/2 take it for a fault of ours where it is cut off, and do not look at the answer;
-/// so some of it is read and thrown away. HTTP/1 has its own way, in `guard`: there, reading would ask for what the client
-/// holds back.
-struct Unread {
-    incoming: Option<Incoming>,
-    is_http2: bool,
-}
-
-impl Unread {
-    fn take(mut self) -> Result<Incoming, Refusal> {
-        // Taken once, as it is gone then.
-        self.incoming.take().ok_or(Refusal::BodyCut)
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        let unread = self.incoming.take().filter(|incoming| self.is_http2 && !incoming.is_end_stream());
-        let Some(mut incoming) = unread else { return };
-        tokio::spawn(tokio::time::timeout(UNREAD_TIME, async move {
-            let mut left = UNREAD_OCTETS;
-            while let Some(Ok(frame)) = incoming.frame().await {
-                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-                if left == 0 {
-                    return;
-                }
-            }
-        }));
-    }
 }
 
 /// What holds for every request, whoever it is for. HTTP/1 has been read strictly before.
@@ -316,6 +281,7 @@ struct Outbound<'a> {
 
 impl Outbound<'_> {
     fn request(&self, lease: &Lease, body: RequestBody, progress: &Arc<Progress>) -> Request<RequestBody> {
+        let has_open_end = !body.is_empty();
         let mut request = Request::new(body);
         *request.method_mut() = self.parts.method.clone();
         *request.headers_mut() = self.headers.clone();
@@ -337,6 +303,10 @@ impl Outbound<'_> {
         if let (true, Some(protocol)) = (self.asks_tunnel, self.parts.headers.get(UPGRADE)) {
             headers.insert(UPGRADE, protocol.clone());
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        if has_open_end && !headers.contains_key(CONTENT_LENGTH) {
+            // Without it, hyper takes the bodies of GET and HEAD for none.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if self.is_asked_first {
             headers.insert(EXPECT, HeaderValue::from_static("100-continue"));

@@ -234,3 +234,18 @@ fn slow_readers_stop_the_sender() {
     });
     assert!(before < 64 << 20, "{before} octets are somewhere");
 }
+
+/// Rarely sent and allowed: what a client sends reaches the member, whatever the method.
+#[test]
+fn bodies_of_get_requests_arrive() {
+    let front = Front::start(Site::new("shop.test", &[counting()]).table());
+    let url = format!("http://{}/", front.http);
+    for more in [&["-H", "transfer-encoding: chunked"][..], &[]] {
+        for protocol in ["--http1.1", "--http2-prior-knowledge"] {
+            let arguments =
+                [&[protocol, "-X", "GET", "-H", "host: shop.test", "-d", "12345"][..], more, &[&url]].concat();
+            let (_, said) = curl(&arguments);
+            assert_eq!(said, "5", "{protocol} {more:?}");
+        }
+    }
+}
