@@ -100,9 +100,42 @@ fn every_refusal_code_is_documented() {
     }
 }
 
+/// An entry whose only member is not there.
+const LOST_ENTRY: &str = "\
+{apiVersion: fleetgate.dev/v1alpha1, kind: Tenant, metadata: {name: acme}, spec: {domains: [shop.test]}}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Zone
+metadata: {name: main}
+spec: {domain: fleet.example, nameservers: [{name: ns1.fleet.example, addresses: [192.0.2.53]}], gateway: {addresses: [192.0.2.10]}}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1}
+spec: {tenant: acme, zone: main, controlPlane: {kubeApiserver: {addresses: ['127.0.0.1:1']}}, ingress: {http: ['127.0.0.1:1']}}
+---
+apiVersion: fleetgate.dev/v1alpha1
+kind: FederationPolicy
+metadata: {name: eager}
+spec: {upstreamTLS: {plainText: true}, health: {interval: 1s, unhealthy: 1}}
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: eager}
+spec: {controller: fleetgate.dev/ingress, parameters: {apiGroup: fleetgate.dev, kind: FederationPolicy, name: eager}}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: shop, namespace: acme}
+spec:
+  ingressClassName: eager
+  rules: [{host: www.shop.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]
+";
+
 #[test]
 fn every_metric_is_documented_and_every_documented_metric_exists() {
     let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("fleet.yaml"), LOST_ENTRY).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"));
     command.args(["serve", "--log-format", "json", "--fleet"]).arg(folder.path());
     for door in ["--dns", "--apiserver", "--sni", "--http", "--agents", "--admin"] {
@@ -113,7 +146,8 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
     let address = |field: &str| ready[field].as_str().unwrap();
 
-    // A family has no line before something was counted: a query, a message that deserves no answer, a connection, a request.
+    // A family has no line before something was counted: a query, a message that deserves no answer, a connection, a request,
+    // and a member that is out, which is found out within a second.
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let query = b"\0\x01\0\0\0\x01\0\0\0\0\0\0\x04test\0\0\x01\0\x01";
     for message in [query.as_slice(), b"short"] {
