@@ -40,7 +40,7 @@ fn check_request(octets: &[u8]) {
     let strict = strict.expect("what is usual is not refused").expect("all of it is there");
     assert!(!strict.upgrade && strict.framing != Framing::Chunked);
 
-    if out.len() > MAX_HEAD || out.iter().filter(|octet| **octet == b'\n').count() > MAX_FIELDS {
+    if out.len() > MAX_HEAD || out.split(|octet| *octet == b'\n').count() > MAX_FIELDS + 1 {
         // With what we add it is too long for us.
         return;
     }
@@ -66,10 +66,10 @@ fn check_response(octets: &[u8]) {
         return assert!(out.is_empty());
     }
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS + 8];
-    let mut heard = httparse::Response::new(&mut fields);
-    assert!(heard.parse(&out).is_ok_and(|status| status == httparse::Status::Complete(out.len())));
-    assert_eq!(heard.code, Some(head.status));
-    let is_chunked = heard.headers.iter().any(|field| field.name == "transfer-encoding");
+    let mut parsed = httparse::Response::new(&mut fields);
+    assert!(parsed.parse(&out).is_ok_and(|status| status == httparse::Status::Complete(out.len())));
+    assert_eq!(parsed.code, Some(head.status));
+    let is_chunked = parsed.headers.iter().any(|field| field.name == "transfer-encoding");
     assert_eq!(is_chunked, matches!(head.body, Body::Chunked(_) | Body::UntilClose));
 
     // Octet by octet or at once, the client gets the same octets of the same body.

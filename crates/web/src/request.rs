@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TE,
+    CONNECTION, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use model::routes::{Entry, Member};
 
@@ -281,7 +281,7 @@ struct Outbound<'a> {
 
 impl Outbound<'_> {
     fn request(&self, lease: &Lease, body: RequestBody, progress: &Arc<Progress>) -> Request<RequestBody> {
-        let has_open_end = !body.is_empty();
+        let has_open_end = body.size_hint().exact().is_none();
         let mut request = Request::new(body);
         *request.method_mut() = self.parts.method.clone();
         *request.headers_mut() = self.headers.clone();
@@ -304,7 +304,7 @@ impl Outbound<'_> {
             headers.insert(UPGRADE, protocol.clone());
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         }
-        if has_open_end && !headers.contains_key(CONTENT_LENGTH) {
+        if has_open_end {
             // Without it, hyper takes the bodies of GET and HEAD for none.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }

@@ -152,7 +152,8 @@ proptest! {
     /// However the octets come, the same of them pass, and for the same reason no more.
     #[test]
     fn pieces_do_not_matter(parts in proptest::collection::vec(piece(), 0..30), sizes in proptest::collection::vec(1_usize..6, 0..200)) {
-        let octets = parts.concat().into_bytes();
+        // With lines that end: nobody looks at half a line before its end has come.
+        let octets = (parts.concat() + "\r\n\r\n").into_bytes();
         let whole = guarded(&octets, Vec::new());
         let pieces = guarded(&octets, sizes);
         // A body may have passed in part before its fault was seen.

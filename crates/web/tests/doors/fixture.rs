@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use model::identity::Kind;
-use model::ingress::{Backend, Certificate, FederationPolicy, PathMatch, Port, RouteOptions, UpstreamTls};
+use model::ingress::{Backend, Certificate, FederationPolicy, PathMatch, Port, RouteOptions, Steering, UpstreamTls};
 use model::routes::{Entry, Host, HttpRoute, HttpTable, Member};
 use model::{Digest, DnsName, Location, ObjectRef};
 use prometheus_client::registry::Registry;
@@ -116,7 +116,11 @@ impl Site {
             tenant: self.tenant.parse().unwrap(),
             backend: Backend { service: "web".parse().unwrap(), port: Port::Number(80) },
             options: Arc::new(self.options.clone()),
-            policy: Arc::new(FederationPolicy { upstream: self.upstream.clone(), ..FederationPolicy::default() }),
+            policy: Arc::new(FederationPolicy {
+                upstream: self.upstream.clone(),
+                steering: Steering::RoundRobin,
+                ..FederationPolicy::default()
+            }),
             members: members.collect(),
         })
     }

@@ -3,7 +3,6 @@
 
 mod access;
 mod backend;
-mod documents;
 mod downgrade;
 mod fixture;
 mod haproxy;
