@@ -102,6 +102,8 @@ impl Keeper<'_> {
         let apply = PatchParams::apply(MANAGER).force();
         send_within(&self.client, &self.term, || path.patch(CONFIGURATION, &apply, &Patch::Apply(&wanted))).await?;
         self.admission.metrics.registered.set(1);
+        // From now on one that goes was deleted by somebody.
+        (self.gone_since, self.founding) = (None, false);
         tracing::info!(name = CONFIGURATION, "the ValidatingWebhookConfiguration is as it should be");
         self.standing = Some((version, Instant::now()));
         Ok(())
