@@ -484,7 +484,7 @@ fn serve_web(
         return Ok(None);
     }
     let settings = web::Settings {
-        threads: if has_doors { web::Settings::default().threads } else { 1 },
+        threads: if has_doors { web::Settings::default().threads } else { 0 },
         trusted_proxies: job.doors.trusted_proxies.clone().into(),
         outer_header: Some(outer_header),
         places: Arc::clone(&guides.places),

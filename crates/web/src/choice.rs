@@ -7,12 +7,13 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use model::ingress::{Backend, Steering, UpstreamTls};
+use model::overflow::RetryBudget;
 use model::routes::{Entry, HttpTable, Member};
 use model::steering::{self, Asked, Candidate, Known, Unhealthy, Whereabouts};
 use model::{ClusterName, ObjectRef};
@@ -26,11 +27,6 @@ const EJECTED: Duration = Duration::from_secs(10);
 const EJECTED_AT_MOST: Duration = Duration::from_mins(5);
 /// What is not in the table any more is remembered for so long.
 const KEPT: Duration = Duration::from_mins(10);
-/// What retries may add: a fifth. Each request earns this much of one.
-const RETRY_SHARE: i64 = 200;
-const RETRY: i64 = 1000;
-/// A member that falls away under load leaves as many requests at once.
-const RETRY_BURST: i64 = 100 * RETRY;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
@@ -93,8 +89,7 @@ pub struct EntryOutlook {
     members: RwLock<Vec<(Arc<str>, Arc<Outlook>)>>,
     /// Seconds after the doors were opened.
     last_asked: AtomicU64,
-    /// Thousandths of a retry.
-    retries: AtomicI64,
+    retries: RetryBudget,
     pub(crate) counts: RouteCounts,
 }
 
@@ -173,7 +168,7 @@ impl EntryOutlook {
             turn: AtomicUsize::new(fastrand::usize(..1024)),
             members: RwLock::default(),
             last_asked: AtomicU64::new(0),
-            retries: AtomicI64::new(RETRY_BURST),
+            retries: RetryBudget::default(),
             counts: RouteCounts::default(),
         }
     }
@@ -206,18 +201,9 @@ impl EntryOutlook {
         new
     }
 
-    /// Every request earns a part of a retry.
-    pub fn earn(&self) {
-        // Two at once may pass the bound by a part.
-        if self.retries.load(Ordering::Relaxed) < RETRY_BURST {
-            self.retries.fetch_add(RETRY_SHARE, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether one more retry is affordable; it is paid for by that.
-    pub fn afford_retry(&self) -> bool {
-        let pay = |left: i64| (left >= RETRY).then_some(left - RETRY);
-        self.retries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
+    /// What may be tried again; every request adds to it.
+    pub fn retries(&self) -> &RetryBudget {
+        &self.retries
     }
 }
 

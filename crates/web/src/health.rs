@@ -3,7 +3,7 @@
 //! What comes of it stands with what requests found out by themselves (`choice.rs`), and is published for DNS, which sends
 //! clients to members by the same rules.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,6 @@ use model::ingress::{Backend, HealthCheck};
 use model::routes::{Entry, HttpTable, Member};
 use model::steering::{MemberKey, Standings};
 use model::{DnsName, ObjectRef};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::body::RequestBody;
@@ -24,6 +23,8 @@ use crate::upstream::{Need, Upstream};
 
 /// How often it is looked at what is due: checks are seconds apart.
 const TICK: Duration = Duration::from_millis(250);
+/// How often what requests found out is told to DNS; what a check found out is told at once.
+const PUBLISH: Duration = Duration::from_secs(1);
 /// Checks under way. Each is a socket for as long as the policy lets it wait, which is seconds.
 const AT_ONCE: usize = 256;
 /// Of what a member says beside its status; whoever says more is asked on another connection next time.
@@ -34,11 +35,11 @@ const ANY_HOST: &str = "fleetgate-check";
 /// Which check it is: the same for all backends of an Ingress.
 type Key = (ObjectRef, Arc<str>);
 
-/// Checks that are under way or between two times.
+/// A check, from one time to the next.
 struct Checked {
     state: State,
+    /// Not before the last one has ended.
     due: Instant,
-    is_under_way: bool,
 }
 
 /// What the last checks came to.
@@ -63,11 +64,18 @@ impl State {
     }
 }
 
-/// What is checked, and for which backends it counts.
+/// What is checked, and for which backends it counts; at least one.
 struct Target {
     entries: Vec<Arc<Entry>>,
     member: Arc<Member>,
+    standing: MemberKey,
     host: String,
+}
+
+impl Target {
+    fn check(&self) -> &HealthCheck {
+        &self.entries[0].policy.health
+    }
 }
 
 /// Of one process.
@@ -83,57 +91,71 @@ impl Health {
     /// Never ends by itself.
     pub(crate) async fn run(self) {
         let this = Arc::new(self);
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut table = this.table.load_full();
+        let mut targets = targets(&table);
         let mut checked: HashMap<Key, Checked> = HashMap::new();
-        let mut under_way: JoinSet<(Key, Arc<HealthCheck>, bool)> = JoinSet::new();
+        let mut under_way: JoinSet<(Key, bool)> = JoinSet::new();
+        let mut publish_at = Instant::now();
         loop {
-            let targets = targets(&this.table.load());
-            checked.retain(|key, _| targets.contains_key(key));
-            let now = Instant::now();
-            for (key, target) in &targets {
-                let check = Arc::new(target.entries[0].policy.health.clone());
-                // Not all at once, when a process begins or a policy changes.
-                let first = || now + check.interval.mul_f64(fastrand::f64());
-                let checked = checked.entry(key.clone()).or_insert_with(|| Checked {
-                    state: State::FIRST,
-                    due: first(),
-                    is_under_way: false,
-                });
-                if checked.is_under_way || now < checked.due {
-                    continue;
-                }
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
-                (checked.is_under_way, checked.due) = (true, now + check.interval);
-                let (this, key) = (Arc::clone(&this), key.clone());
-                let (entry, member, host) =
-                    (Arc::clone(&target.entries[0]), Arc::clone(&target.member), target.host.clone());
-                under_way.spawn(async move {
-                    let well = tokio::time::timeout(check.timeout, this.is_well(&entry, &member, &host)).await;
-                    drop(place);
-                    (key, check, well.unwrap_or(false))
-                });
+            let now_table = this.table.load_full();
+            if !Arc::ptr_eq(&table, &now_table) {
+                table = now_table;
+                targets = self::targets(&table);
+                checked.retain(|key, _| targets.contains_key(key));
+                publish_at = Instant::now();
             }
+            this.begin(&targets, &mut checked, &mut under_way);
             let tick = tokio::time::sleep(TICK);
             tokio::pin!(tick);
             loop {
-                tokio::select! {
+                let (key, succeeded) = tokio::select! {
                     () = &mut tick => break,
-                    Some(Ok((key, check, succeeded))) = under_way.join_next(), if !under_way.is_empty() => {
-                        if let Some(checked) = checked.get_mut(&key) {
-                            checked.is_under_way = false;
-                            let before = checked.state;
-                            checked.state = before.after(succeeded, &check);
-                            if before.is_well != checked.state.is_well {
-                                let (object, well) = (&key.0, checked.state.is_well);
-                                let cluster = targets.get(&key).map(|target| target.member.cluster.to_string());
-                                tracing::info!(ingress = %object, cluster, well, "the checks of a member say otherwise");
-                                break;
-                            }
-                        }
-                    }
+                    Some(Ok(ended)) = under_way.join_next(), if !under_way.is_empty() => ended,
+                };
+                let (Some(checked), Some(target)) = (checked.get_mut(&key), targets.get(&key)) else { continue };
+                let before = checked.state;
+                checked.state = before.after(succeeded, target.check());
+                if before.is_well != checked.state.is_well {
+                    let (cluster, well) = (&target.member.cluster, checked.state.is_well);
+                    tracing::info!(ingress = %key.0, %cluster, well, "the checks of a member say otherwise");
+                    publish_at = Instant::now();
+                    break;
                 }
             }
-            this.publish(&targets, &checked);
+            if publish_at <= Instant::now() {
+                publish_at = Instant::now() + PUBLISH;
+                this.publish(&table, &targets, &checked);
+            }
+        }
+    }
+
+    /// Those that are due.
+    fn begin(
+        self: &Arc<Self>,
+        targets: &HashMap<Key, Target>,
+        checked: &mut HashMap<Key, Checked>,
+        under_way: &mut JoinSet<(Key, bool)>,
+    ) {
+        let now = Instant::now();
+        for (key, target) in targets {
+            let check = target.check();
+            // Not all at once, when a process begins or hosts come in a mass.
+            let first = || now + check.interval.mul_f64(fastrand::f64());
+            let checked = checked.entry(key.clone()).or_insert_with(|| Checked { state: State::FIRST, due: first() });
+            if now < checked.due {
+                continue;
+            }
+            if under_way.len() >= AT_ONCE {
+                return;
+            }
+            checked.due = now + check.interval.max(check.timeout);
+            let (this, key, timeout) = (Arc::clone(self), key.clone(), check.timeout);
+            let (entry, member) = (Arc::clone(&target.entries[0]), Arc::clone(&target.member));
+            let host = target.host.clone();
+            under_way.spawn(async move {
+                let well = tokio::time::timeout(timeout, this.is_well(&entry, &member, &host)).await;
+                (key, well.unwrap_or(false))
+            });
         }
     }
 
@@ -163,22 +185,22 @@ impl Health {
     }
 
     /// Tells requests, DNS and whoever watches.
-    fn publish(&self, targets: &HashMap<Key, Target>, checked: &HashMap<Key, Checked>) {
-        let (table, now) = (self.table.load(), Instant::now());
-        let mut standings = Vec::new();
-        self.metrics.members_out.clear();
+    fn publish(&self, table: &HttpTable, targets: &HashMap<Key, Target>, checked: &HashMap<Key, Checked>) {
+        let now = Instant::now();
+        let (mut standings, mut out) = (Vec::new(), BTreeSet::new());
         for (key, target) in targets {
             let fails = checked.get(key).is_some_and(|checked| !checked.state.is_well);
             for entry in &target.entries {
-                let outlook = self.members.of(entry, &table, now);
+                let outlook = self.members.of(entry, table, now);
                 outlook.asked(entry, &target.member, now).set_failing(fails);
                 let known = outlook.known(&target.member, now);
                 if let Some(reason) = known.unhealthy {
-                    self.metrics.is_out(&outlook.ingress, target.member.cluster.as_str(), reason.as_str());
+                    out.insert((outlook.ingress.clone(), target.member.cluster.to_string(), reason.as_str()));
                 }
-                standings.push((MemberKey::of(&entry.object, &target.member.uid), known));
+                standings.push((target.standing, known));
             }
         }
+        self.metrics.show_out(out);
         // Of several backends of an Ingress the one that is out counts: its name leads to all of them.
         standings.sort_by_key(|(key, known)| (*key, known.unhealthy.is_some()));
         self.standings.store(Arc::new(standings.into_iter().collect()));
@@ -200,6 +222,7 @@ fn targets(table: &HttpTable) -> HashMap<Key, Target> {
                 let target = targets.entry(key).or_insert_with(|| Target {
                     entries: Vec::new(),
                     member: Arc::clone(member),
+                    standing: MemberKey::of(&entry.object, &member.uid),
                     host: asked_for(pattern),
                 });
                 target.entries.push(Arc::clone(entry));

@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         link.begin();
         let Found { entry, outlook, .. } = &asked.found;
         self.out.extend_from_slice(&self.received[asked.head..asked.head + asked.body]);
-        outlook.earn();
+        outlook.retries().save();
         let mut response = take_buffer();
         let mut tried = Vec::new();
         let mut last = None;
@@ -252,7 +252,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             last = Some((member, refusal));
             // Nothing was sent that a member could have acted upon: another may be asked, if that is affordable.
             tried.push(member.cluster.clone());
-            if !can_repeat || tried.len() > RETRIES || !outlook.afford_retry() {
+            if !can_repeat || tried.len() > RETRIES || !outlook.retries().spend() {
                 break;
             }
             outlook.counts.retried();

@@ -177,7 +177,7 @@ pub fn start(
         tracing::info!(door = %kind, %address, "listening");
     }
     let (mut threads, mut desks) = (Vec::new(), Vec::new());
-    for number in 0..settings.threads.max(1) {
+    for number in 0..settings.threads {
         let worker = Arc::new(Worker {
             table: Arc::clone(table),
             members: Arc::clone(&members),

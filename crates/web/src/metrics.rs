@@ -1,8 +1,9 @@
 //! What the HTTP doors count. Labels are doors, codes and the Ingresses of the table: nothing that a peer sends becomes one.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -31,7 +32,9 @@ pub struct Metrics {
     handovers: Family<DoorLabels, Counter>,
     pub(crate) upstream_open: Gauge,
     pub(crate) upstream_connects: Counter,
-    pub(crate) members_out: Family<OutLabels, Gauge>,
+    members_out: Family<OutLabels, Gauge>,
+    /// Those of them that were last shown.
+    shown_out: Arc<Mutex<BTreeSet<Out>>>,
     /// What is read when somebody asks; there once doors are served.
     routes: Arc<ArcSwapOption<Routes>>,
 }
@@ -42,8 +45,11 @@ pub(crate) struct Routes {
     pub(crate) table: Arc<ArcSwap<HttpTable>>,
 }
 
+/// Of which Ingress, which cluster, and why.
+type Out = (String, String, &'static str);
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct OutLabels {
+struct OutLabels {
     ingress: String,
     cluster: String,
     reason: &'static str,
@@ -100,9 +106,18 @@ impl Metrics {
         self.routes.store(Some(Arc::new(Routes { members: Arc::clone(members), table: Arc::clone(table) })));
     }
 
-    pub(crate) fn is_out(&self, ingress: &str, cluster: &str, reason: &'static str) {
-        let labels = OutLabels { ingress: ingress.to_owned(), cluster: cluster.to_owned(), reason };
-        self.members_out.get_or_create(&labels).set(1);
+    /// Shows these, and no others: whoever reads meanwhile sees all that stay.
+    pub(crate) fn show_out(&self, out: BTreeSet<Out>) {
+        let labels =
+            |(ingress, cluster, reason): &Out| OutLabels { ingress: ingress.clone(), cluster: cluster.clone(), reason };
+        let mut shown = self.shown_out.lock().unwrap_or_else(PoisonError::into_inner);
+        for back in shown.difference(&out) {
+            self.members_out.remove(&labels(back));
+        }
+        for gone in out.difference(&shown) {
+            self.members_out.get_or_create(&labels(gone)).set(1);
+        }
+        *shown = out;
     }
 
     pub(crate) fn of(&self, door: DoorKind) -> DoorMetrics {

@@ -173,7 +173,7 @@ async fn forward<'a>(
     progress: &Arc<Progress>,
     exchange: &mut Exchange,
 ) -> Result<(Response<Incoming>, Lease, &'a Member), Refusal> {
-    outlook.earn();
+    outlook.retries().save();
     let mut tried = Vec::new();
     let mut last = Refusal::NoMember;
     let mut is_fresh = false;
@@ -188,7 +188,7 @@ async fn forward<'a>(
         }
         // Nothing was sent that a member could have acted upon: another may be asked, if that is affordable.
         tried.push(member.cluster.clone());
-        if tried.len() > RETRIES || !outlook.afford_retry() {
+        if tried.len() > RETRIES || !outlook.retries().spend() {
             break;
         }
         outlook.counts.retried();

@@ -10,7 +10,7 @@ use model::steering::Standings;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A runtime of its own each.
+    /// A runtime of its own each; none where there are no doors, and members are checked for others alone.
     pub threads: usize,
     /// Whose word about the client counts.
     pub trusted_proxies: Arc<[Cidr]>,

@@ -22,8 +22,8 @@ const PER_REQUEST: u32 = 20;
 const PER_RETRY: u32 = 100;
 /// Requests that are under way to a cluster fail all at once when it is lost. Some thousand requests per second have fewer of them.
 const MOST_RETRIES: u32 = 1_000;
-/// Somebody who has just begun may retry, too.
-const FIRST_RETRIES: u32 = 10;
+/// Somebody who has just begun may lose a cluster, too, with as much under way as comes at once.
+const FIRST_RETRIES: u32 = 100;
 
 /// One edge's way through its row of a table. It is made anew with every table and takes on from the one before what is under way.
 #[derive(Debug)]

@@ -128,11 +128,11 @@ fn who_fails_again_and_again_is_put_aside_for_ever_longer() {
 #[test]
 fn retries_are_a_fifth() {
     let outlook = EntryOutlook::new(&entry(&["a"]));
-    let burst = (0..1000).filter(|_| outlook.afford_retry()).count();
+    let burst = (0..1000).filter(|_| outlook.retries().spend()).count();
     assert_eq!(burst, 100);
     let affordable = (0..1000).filter(|_| {
-        outlook.earn();
-        outlook.afford_retry()
+        outlook.retries().save();
+        outlook.retries().spend()
     });
     assert_eq!(affordable.count(), 200);
 }

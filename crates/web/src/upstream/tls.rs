@@ -1,7 +1,7 @@
 //! Which TLS members have to speak, by the policy of their entry.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use model::ingress::{FederationPolicy, UpstreamTls};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -40,7 +40,8 @@ pub(super) enum Offer {
 /// What is trusted, for all threads.
 pub(crate) struct Trust {
     provider: Arc<CryptoProvider>,
-    machine: Arc<RootCertStore>,
+    /// Read when somebody is to be trusted by it: many processes have no such policy.
+    machine: OnceLock<Arc<RootCertStore>>,
     known: Mutex<Known>,
 }
 
@@ -60,15 +61,22 @@ struct Configs {
 }
 
 impl Trust {
-    /// Reads the authorities that the machine trusts.
     pub(crate) fn new() -> Self {
-        let mut machine = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        machine.add_parsable_certificates(found.certs);
-        for error in found.errors {
-            tracing::warn!(%error, "some authorities of the machine cannot be read");
-        }
-        Self { provider: Arc::new(default_provider()), machine: Arc::new(machine), known: Mutex::default() }
+        Self { provider: Arc::new(default_provider()), machine: OnceLock::new(), known: Mutex::default() }
+    }
+
+    /// The authorities that the machine trusts.
+    fn machine(&self) -> Arc<RootCertStore> {
+        let read = || {
+            let mut machine = RootCertStore::empty();
+            let found = rustls_native_certs::load_native_certs();
+            machine.add_parsable_certificates(found.certs);
+            for error in found.errors {
+                tracing::warn!(%error, "some authorities of the machine cannot be read");
+            }
+            Arc::new(machine)
+        };
+        Arc::clone(self.machine.get_or_init(read))
     }
 
     pub(super) fn security(&self, policy: &Arc<FederationPolicy>, host: &str) -> Security {
@@ -127,7 +135,7 @@ impl Trust {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(anybody)).with_no_client_auth()
             }
             UpstreamTls::Verified { authorities } if authorities.is_empty() => {
-                builder.with_root_certificates(Arc::clone(&self.machine)).with_no_client_auth()
+                builder.with_root_certificates(self.machine()).with_no_client_auth()
             }
             UpstreamTls::Verified { authorities } => {
                 let mut roots = RootCertStore::empty();

@@ -180,8 +180,8 @@ fn what_failed_goes_elsewhere() {
 #[test]
 fn retries_are_a_fifth_of_the_requests() {
     let budget = RetryBudget::default();
-    let first = (0..100).filter(|_| budget.spend()).count();
-    assert_eq!(first, 10, "somebody who has just begun");
+    let first = (0..1000).filter(|_| budget.spend()).count();
+    assert_eq!(first, 100, "somebody who has just begun");
     let mut retried = 0;
     for _ in 0..1000 {
         budget.save();
