@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// Kubernetes limits object names to a DNS subdomain of 253 characters.
 const MAX_OBJECT_NAME: usize = 253;
-/// A cluster's name becomes one DNS label (RFC 1035 2.3.4).
-const MAX_CLUSTER_NAME: usize = 63;
+/// RFC 1035 2.3.4.
+const MAX_LABEL: usize = 63;
 /// HyperShift sends 36 octets; three times that leaves room for other fleets' ids and keeps a header of several TLVs
 /// far below the 2 KiB that the door accepts.
 pub const MAX_CLUSTER_ID: usize = 128;
@@ -43,7 +43,7 @@ impl FromStr for ObjectName {
     type Err = IdentityError;
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        if text.len() <= MAX_OBJECT_NAME && text.split('.').all(is_label) {
+        if text.len() <= MAX_OBJECT_NAME && text.split('.').all(is_part) {
             Ok(Self(text.into()))
         } else {
             Err(IdentityError::ObjectName { text: text.into(), rule: SUBDOMAIN_RULE })
@@ -55,7 +55,7 @@ impl FromStr for ClusterName {
     type Err = IdentityError;
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        if text.len() <= MAX_CLUSTER_NAME && is_label(text) {
+        if is_label(text) {
             Ok(Self(text.into()))
         } else {
             Err(IdentityError::ClusterName { text: text.into(), rule: LABEL_RULE })
@@ -76,7 +76,13 @@ impl FromStr for ClusterId {
     }
 }
 
-fn is_label(text: &str) -> bool {
+/// Whether it is a DNS label as Kubernetes writes them (RFC 1123), which namespaces, Services and clusters are named by.
+pub fn is_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL && is_part(text)
+}
+
+/// Of a subdomain. Kubernetes puts no limit of its own on these.
+fn is_part(text: &str) -> bool {
     let plain = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
     let octets = text.as_bytes();
     octets.first().copied().is_some_and(plain)

@@ -7,13 +7,12 @@ use std::str::FromStr;
 
 use kubernetes::sources::{Backends, Followed, Place, PodNews, Slice};
 use manifest::agents::MAX_SERVICES;
+use model::identity::is_label;
 
 /// Scrapes of a service in a round: with more pods, so many of them speak for all.
 const MOST_OF_ONE: usize = 500;
 /// Scrapes in a round: some 20 ms each with 64 at once.
 const MOST_OF_ALL: usize = 2000;
-/// A label may have so many characters (RFC 1123).
-const MAX_NAME: usize = 63;
 
 /// A Service, and where the pages of its pods are: `NAMESPACE/NAME[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,15 +70,6 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
-}
-
-fn is_label(text: &str) -> bool {
-    let plain = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'-';
-    !text.is_empty()
-        && text.len() <= MAX_NAME
-        && text.bytes().all(plain)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// What is to be reported.

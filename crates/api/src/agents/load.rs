@@ -9,6 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use manifest::agents::{LoadLine, LoadSummary, MAX_LINE, MAX_SERVICES, ServiceLoad};
 use manifest::kept::Owner;
+use model::identity::is_label;
 use model::overflow::{BadReport, Report};
 use model::policy::rate::{Buckets, Rate};
 use model::{ObjectName, Timestamp};
@@ -33,8 +34,9 @@ const BORNE: Rate = Rate { burst: 32, spacing: Duration::from_millis(100) };
 const SHORT_LINE: usize = 16 << 10;
 /// How long they wait.
 const BUSY_TIME: Duration = Duration::from_secs(5);
-/// What a label may have, which namespaces and Services are named by (RFC 1123).
-const MAX_NAME: usize = 63;
+/// How long they keep it, so that whoever dribbles long lines does not hold up the others: a quarter of a mebibyte comes within
+/// this over a megabit per second.
+const LONG_LINE_TIME: Duration = Duration::from_secs(3);
 
 /// Until it ends, one way or another.
 pub(super) async fn receive(door: &Door, peer: &Peer, owner: &Owner, body: &mut Incoming) -> Result<LoadSummary, No> {
@@ -53,7 +55,7 @@ pub(super) async fn receive(door: &Door, peer: &Peer, owner: &Owner, body: &mut 
                     break Err(no);
                 }
             }
-            () = sleep_until(stream.heard + SILENCE) => break Err(No::silent()),
+            () = sleep_until(stream.deadline()) => break Err(stream.too_slow()),
             frame = body.frame() => match frame {
                 None => break stream.finish(),
                 Some(Err(_)) => break Err(No::malformed("the stream broke off")),
@@ -86,7 +88,7 @@ struct Stream<'a> {
     owner: &'a Owner,
     /// What has come of a line, and the place that it takes up if it is long.
     begun: Vec<u8>,
-    place: Option<SemaphorePermit<'a>>,
+    place: Option<Place<'a>>,
     since: Instant,
     /// When the last whole line came.
     heard: Instant,
@@ -95,6 +97,12 @@ struct Stream<'a> {
     summary: LoadSummary,
     /// What is wrong with reports is logged once.
     told: bool,
+}
+
+/// Of a long line.
+struct Place<'a> {
+    until: Instant,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl<'a> Stream<'a> {
@@ -134,11 +142,22 @@ impl<'a> Stream<'a> {
             return Err(No::too_large(format!("a line of load has at most {MAX_LINE} octets")));
         }
         if length > SHORT_LINE && self.place.is_none() {
-            let place = timeout(BUSY_TIME, self.door.long_lines.acquire()).await;
-            self.place = Some(place.ok().and_then(Result::ok).ok_or_else(No::busy)?);
+            let permit = timeout(BUSY_TIME, self.door.long_lines.acquire()).await;
+            let permit = permit.ok().and_then(Result::ok).ok_or_else(No::busy)?;
+            self.place = Some(Place { until: Instant::now() + LONG_LINE_TIME, _permit: permit });
         }
         self.begun.extend_from_slice(more);
         Ok(())
+    }
+
+    /// When the line that is coming must be there.
+    fn deadline(&self) -> Instant {
+        let silent = self.heard + SILENCE;
+        self.place.as_ref().map_or(silent, |place| place.until.min(silent))
+    }
+
+    fn too_slow(&self) -> No {
+        if self.place.is_some() { No::too_slow() } else { No::silent() }
     }
 
     /// A last line may have no end.
@@ -217,7 +236,7 @@ fn check(said: &ServiceLoad) -> Result<(Service, Report), &'static str> {
 }
 
 fn label(text: &str) -> Option<ObjectName> {
-    if text.len() > MAX_NAME || text.contains('.') { None } else { text.parse().ok() }
+    is_label(text).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

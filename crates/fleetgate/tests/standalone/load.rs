@@ -225,3 +225,21 @@ fn silence_and_revocation_end_a_stream() {
     assert!(begun.elapsed() > Duration::from_secs(10) && begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     server.terminate();
 }
+
+#[test]
+fn a_long_line_has_less_time_than_a_silent_stream() {
+    let fleet = fleet();
+    let server = serve(&fleet);
+    let issued = issue(&fleet, &server, "c1", &[]);
+    let mut slow = Stream::begin(&issued, &issued.enrolled());
+    let begun = Instant::now();
+    slow.send(&" ".repeat(20 << 10));
+    assert_eq!(slow.answer().problem(), (408, "TooSlow".into()));
+    assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(12),
+        "the place of a long line is not its for longer: {:?}",
+        begun.elapsed()
+    );
+    server.terminate();
+}
