@@ -1,6 +1,7 @@
 //! The front door and the phone book of a fleet of Kubernetes clusters.
 
 mod admin;
+mod agent_process;
 mod agents;
 mod arguments;
 mod check;
