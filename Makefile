@@ -56,6 +56,7 @@ bench-dns: ## DNS side by side with Knot, NSD, BIND and PowerDNS; needs two core
 
 bench-http: ## HTTP side by side with nginx, HAProxy, Envoy and Traefik; needs two cores
 	testbed/install
+	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin http
 
 bench-hub: ## A hub with a thousand tenant clusters, on real API servers

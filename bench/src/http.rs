@@ -2,6 +2,7 @@
 
 mod backends;
 mod connection;
+pub mod fleetgate;
 mod frames;
 pub mod gate;
 pub mod load;

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bench::http::gate::{self, Gate, Way};
+use bench::http::gate::{self, Gate};
 use bench::http::load::Clients;
 use bench::http::peers::{self, Found, Peer, Pem};
-use bench::http::{DOMAIN, Sites, Speaks, Tls, World};
+use bench::http::{DOMAIN, Sites, Speaks, Tls, World, fleetgate};
 use bench::proxies::Proxy;
 use bench::statistics::ratios;
-use bench::{Bar, Report, Row, Summary, Unit, cores};
+use bench::{Bar, Program, Report, Row, Summary, Unit, cores};
 use clap::Parser;
 
 const SITES: usize = 1000;
@@ -27,6 +27,8 @@ const STREAMS: usize = 8;
 struct Arguments {
     #[command(flatten)]
     gate: Gate,
+    #[command(flatten)]
+    program: Program,
     /// The folder with the programs that run the peers, and fetch them should they not be there
     #[arg(long, default_value = "testbed")]
     testbed: PathBuf,
@@ -118,8 +120,9 @@ fn compare(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let mut subjects = Vec::new();
-    for way in [Way::Lean, Way::Hyper] {
-        subjects.push(Subject::new(gate::start(way, sites, None)?, &Speaks::Http1, sites, world)?);
+    let program = arguments.program.find()?;
+    for proxy in [fleetgate::start(&program, folder, sites, None)?, gate::start(sites)?] {
+        subjects.push(Subject::new(proxy, &Speaks::Http1, sites, world)?);
     }
     for peer in found {
         let proxy = peer.start(folder, sites).with_context(|| format!("starting {}", peer.title))?;
@@ -165,12 +168,13 @@ fn compare_tls(
     let pem = Pem { certificate: folder.join("certificate.pem"), key: folder.join("key.pem") };
     fs::write(&pem.certificate, cert.pem())?;
     fs::write(&pem.key, signing_key.serialize_pem())?;
+    let program = arguments.program.find()?;
     let tls = |protocol| Tls::new(cert.der().clone(), protocol);
     for (kind, speaks) in
         [("HTTPS", Speaks::Https1(tls(b"http/1.1")?)), ("HTTP/2", Speaks::Http2(tls(b"h2")?, STREAMS))]
     {
         let mut subjects = [
-            Subject::new(gate::start(Way::Lean, sites, Some(&pem))?, &speaks, sites, world)?,
+            Subject::new(fleetgate::start(&program, folder, sites, Some(&pem))?, &speaks, sites, world)?,
             Subject::new(peers::start_nginx_tls(nginx, folder, &pem, sites)?, &speaks, sites, world)?,
         ];
         measure(arguments, &mut subjects, world)?;

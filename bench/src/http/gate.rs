@@ -1,25 +1,21 @@
-//! Fleetgate's HTTP doors in a process of their own, on a table that is made up here: an Ingress, a policy and a member
-//! cluster for each host.
+//! Fleetgate's HTTP doors without their own way through HTTP/1.1, so that all requests go through hyper: in a process of their own, on a
+//! table that is made up here.
 
 use std::env;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use clap::Args;
 use model::identity::Kind;
-use model::ingress::{Backend, Certificate, FederationPolicy, PathMatch, Port, UpstreamTls};
+use model::ingress::{Backend, FederationPolicy, PathMatch, Port, UpstreamTls};
 use model::network::Location;
 use model::routes::{Entry, Host, HttpRoute, HttpTable, Member};
-use model::{Digest, DnsName, ObjectRef};
+use model::{DnsName, ObjectRef};
 use prometheus_client::registry::Registry;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Sites;
-use super::peers::Pem;
 use crate::cores;
 use crate::proxies::{Proxy, free_address};
 
@@ -29,42 +25,21 @@ const TENANT: &str = "acme";
 /// What the process is told.
 #[derive(Debug, Clone, Args)]
 pub struct Gate {
-    /// Serves as Fleetgate's door for plain HTTP, or for HTTPS where there is a certificate
+    /// Serves as a door for plain HTTP
     #[arg(long, hide = true)]
     door: Option<SocketAddr>,
     #[arg(long, hide = true, default_value_t = 0)]
     sites: usize,
     #[arg(long, hide = true, value_delimiter = ',')]
     backends: Vec<SocketAddr>,
-    #[arg(long, hide = true, requires = "key")]
-    certificate: Option<std::path::PathBuf>,
-    #[arg(long, hide = true)]
-    key: Option<std::path::PathBuf>,
-    #[arg(long, hide = true)]
-    without_lean: bool,
 }
 
-/// Which way requests of the usual kind go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    Lean,
-    Hyper,
-}
-
-/// On plain HTTP, or on TLS.
-pub fn start(way: Way, sites: Sites<'_>, tls: Option<&Pem>) -> anyhow::Result<Proxy> {
+pub fn start(sites: Sites<'_>) -> anyhow::Result<Proxy> {
     let door = free_address()?;
     let mut command = cores::pinned_proxy(&env::current_exe().context("finding this program")?);
     let backends: Vec<String> = sites.backends.iter().map(ToString::to_string).collect();
     command.args(["--door", &door.to_string(), "--sites", &sites.count.to_string(), "--backends", &backends.join(",")]);
-    if let Some(Pem { certificate, key }) = tls {
-        command.arg("--certificate").arg(certificate).arg("--key").arg(key);
-    }
-    if way == Way::Hyper {
-        command.arg("--without-lean");
-    }
-    let name = if way == Way::Lean { "fleetgate" } else { "fleetgate, hyper alone" };
-    Proxy::start(name, door, &command)
+    Proxy::start("fleetgate, hyper alone", door, &command)
 }
 
 impl Gate {
@@ -75,21 +50,11 @@ impl Gate {
     /// Until the process is ended.
     pub fn serve(&self) -> anyhow::Result<()> {
         let door = self.door.context("no door was named")?;
-        let certificate = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Some(Arc::new(read(certificate, key)?)),
-            _ => None,
-        };
-        let is_tls = certificate.is_some();
         let sites = Sites { count: self.sites, backends: &self.backends };
-        let table = Arc::new(ArcSwap::from_pointee(table(sites, certificate.as_ref())?));
-        let listener = vec![web::bind(door).with_context(|| format!("binding {door}"))?];
-        let doors = if is_tls {
-            web::Doors { https: listener, ..web::Doors::default() }
-        } else {
-            web::Doors { http: listener, ..web::Doors::default() }
-        };
-        let settings =
-            web::Settings { threads: 1, is_lean: !self.without_lean, checks: false, ..web::Settings::default() };
+        let table = Arc::new(ArcSwap::from_pointee(table(sites)?));
+        let listener = web::bind(door).with_context(|| format!("binding {door}"))?;
+        let doors = web::Doors { http: vec![listener], ..web::Doors::default() };
+        let settings = web::Settings { threads: 1, is_lean: false, checks: false, ..web::Settings::default() };
         let _running = web::start(settings, doors, &table, &web::Metrics::register(&mut Registry::default()))?;
         loop {
             std::thread::park();
@@ -97,14 +62,7 @@ impl Gate {
     }
 }
 
-fn read(certificate: &Path, key: &Path) -> anyhow::Result<Certificate> {
-    let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
-    let key = PrivateKeyDer::from_pem_file(key)?;
-    let chain = chain.iter().map(|certificate| certificate.to_vec()).collect();
-    Ok(Certificate { chain, key: key.secret_der().to_vec(), digest: Digest::default() })
-}
-
-fn table(sites: Sites<'_>, certificate: Option<&Arc<Certificate>>) -> anyhow::Result<HttpTable> {
+fn table(sites: Sites<'_>) -> anyhow::Result<HttpTable> {
     let policy = Arc::new(FederationPolicy { upstream: UpstreamTls::Plain, ..FederationPolicy::default() });
     let hosts = sites.each().map(|(site, backend)| {
         let name = format!("h{}", site.0);
@@ -124,7 +82,7 @@ fn table(sites: Sites<'_>, certificate: Option<&Arc<Certificate>>) -> anyhow::Re
             members: Arc::new([Arc::new(member)]),
         };
         let routes = vec![HttpRoute { path: PathMatch::Prefix("/".into()), entry: Arc::new(entry) }];
-        let host = Host::new(TENANT.parse()?, routes, None, certificate.map(Arc::clone));
+        let host = Host::new(TENANT.parse()?, routes, None, None);
         anyhow::Ok((DnsName::parse(&site.name())?, host))
     });
     Ok(HttpTable::of(hosts.collect::<Result<Vec<_>, _>>()?))
