@@ -170,9 +170,10 @@ async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<
         opening: Mutex::new(Some(opening)),
         untaken: Mutex::default(),
     };
+    // Boxed, here and below: what a connection does not become takes up no room in it.
     match door {
-        DoorKind::Http => plain(worker, stream, received, link, until).await,
-        DoorKind::Https => secure(worker, stream, received, link, until).await,
+        DoorKind::Http => Box::pin(plain(worker, stream, received, link, until)).await,
+        DoorKind::Https => Box::pin(secure(worker, stream, received, link, until)).await,
     }
 }
 
@@ -221,7 +222,7 @@ async fn plain(
     }
     if received.starts_with(PREFACE) {
         link.protocol = Protocol::Http2;
-        return speak_http2(worker, Prefixed::new(received.freeze(), stream), link, until).await;
+        return Box::pin(speak_http2(worker, Prefixed::new(received.freeze(), stream), link, until)).await;
     }
     speak_http1(worker, stream, received, link, until).await;
     Ok(())
@@ -262,9 +263,9 @@ async fn secure(
     };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         link.protocol = Protocol::Http2;
-        return speak_http2(worker, stream, link, until).await;
+        return Box::pin(speak_http2(worker, stream, link, until)).await;
     }
-    speak_http1(worker, stream, BytesMut::new(), link, until).await;
+    Box::pin(speak_http1(worker, stream, BytesMut::new(), link, until)).await;
     Ok(())
 }
 
@@ -278,10 +279,18 @@ where
     } else {
         Some(Handed { stream, received, until, refusal: None })
     };
-    let Some(Handed { stream, received, until, refusal }) = handed else { return };
+    let Some(handed) = handed else { return };
     if worker.settings.is_lean {
         worker.metrics_of(link.door).handovers.inc();
     }
+    Box::pin(speak_with_hyper(worker, &link, handed)).await;
+}
+
+async fn speak_with_hyper<S>(worker: &Arc<Worker>, link: &Link, handed: Handed<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Handed { stream, received, until, refusal } = handed;
     let said = Arc::new(Line::refusing(refusal));
     let timeouts = &worker.settings.timeouts;
     let patience = Patience { opening: until, head: timeouts.head, idle: timeouts.idle };
