@@ -57,6 +57,8 @@ pub enum Verdict {
     Established,
     /// It is let in and every address is tried, though nothing good is known of any.
     Doubtful,
+    /// It is handed to `--https`, which has a certificate for the name and ends TLS here.
+    Terminated,
     Refused(Refusal),
 }
 
@@ -78,23 +80,28 @@ impl Insight {
         let snapshot = self.snapshot.load();
         let selector = question.wants.selector();
         let door = question.wants.door();
-        let (way, refusal) = match decision::find_route(&snapshot, &selector, self.agents.as_ref()) {
+        let (way, verdict) = match decision::find_route(&snapshot, &selector, self.agents.as_ref()) {
+            _ if self.hands_over(&snapshot, &question.wants) => (None, Verdict::Terminated),
             Ok(route) => {
                 let (way, refusal) = self.follow(route, &selector, question.from, now);
-                (Some(way), refusal)
+                let is_reachable = way.upstreams.iter().any(Prospect::is_good);
+                let verdict = match refusal {
+                    Some(refusal) => Verdict::Refused(refusal),
+                    None if is_reachable => Verdict::Established,
+                    None => Verdict::Doubtful,
+                };
+                (Some(way), verdict)
             }
-            Err(refusal) => (None, Some(refusal)),
-        };
-        let reachable = way.as_ref().is_none_or(|way| way.upstreams.iter().any(Prospect::is_good));
-        let verdict = match refusal {
-            Some(refusal) => Verdict::Refused(refusal),
-            None if reachable => Verdict::Established,
-            None => Verdict::Doubtful,
+            Err(refusal) => (None, Verdict::Refused(refusal)),
         };
         let rule = rule(&verdict, way.as_ref().map(|way| &*way.route), &question.wants, &snapshot);
         let is_trusted_proxy =
             question.from.is_some_and(|from| self.trusted_proxies.iter().any(|range| range.contains(from)));
         Explanation { door, is_served: self.undecided(door).is_some(), is_trusted_proxy, verdict, rule, way }
+    }
+
+    fn hands_over(&self, snapshot: &Snapshot, wants: &Wanted) -> bool {
+        matches!(wants, Wanted::ServerName(name) if self.terminates && decision::is_terminated(snapshot, name))
     }
 
     /// The way that a route offers, and what stops a connection on it first.
@@ -132,6 +139,7 @@ impl Explanation {
             Verdict::Doubtful => {
                 format!("no address of {service} of Cluster {cluster} is known to answer; all are tried nevertheless")
             }
+            Verdict::Terminated => "it is handed to --https, which has a certificate for the name".into(),
             Verdict::Refused(refusal) => refusal.to_string(),
         }
     }
@@ -159,13 +167,14 @@ impl Verdict {
         match self {
             Self::Established => ESTABLISHED,
             Self::Doubtful => "Unreachable",
+            Self::Terminated => "Terminated",
             Self::Refused(refusal) => refusal.code(),
         }
     }
 
     pub fn blame(&self) -> Option<Blame> {
         match self {
-            Self::Established => None,
+            Self::Established | Self::Terminated => None,
             Self::Doubtful => Some(Blame::Backend),
             Self::Refused(refusal) => Some(refusal.blame()),
         }
@@ -175,14 +184,19 @@ impl Verdict {
 /// Which field of which object the verdict comes from.
 fn rule(verdict: &Verdict, route: Option<&Route>, wants: &Wanted, snapshot: &Snapshot) -> String {
     let Some(route) = route else {
-        return match wants {
-            Wanted::ClusterId { .. } => "no Cluster that is served has this clusterID".into(),
-            Wanted::ServerName(_) => "no Cluster that is served has this API name or services.sni".into(),
+        return match (verdict, wants) {
+            (_, Wanted::ClusterId { .. }) => "no Cluster that is served has this clusterID".into(),
+            (Verdict::Terminated, Wanted::ServerName(_)) => "the certificate of an Ingress' host".into(),
+            (_, Wanted::ServerName(name)) if decision::is_terminated(snapshot, name) => {
+                "no Cluster that is served has this API name or services.sni; as an Ingress' host it is served by --https"
+                    .into()
+            }
+            (_, Wanted::ServerName(_)) => "no Cluster that is served has this API name or services.sni".into(),
         };
     };
     let (cluster, tenant) = (&route.cluster, &route.tenant);
     match verdict {
-        Verdict::Established => chosen_by(route, wants, snapshot),
+        Verdict::Established | Verdict::Terminated => chosen_by(route, wants, snapshot),
         Verdict::Doubtful => format!("controlPlane of Cluster {cluster}: no address of {} is good", route.service),
         Verdict::Refused(refusal) => match refusal {
             Refusal::SourceNotAllowed { .. } => format!("allowedSources of Cluster {cluster}"),

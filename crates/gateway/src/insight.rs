@@ -21,6 +21,8 @@ pub struct Insight {
     pub(crate) replays: Replays,
     pub(crate) trusted_proxies: Arc<[Cidr]>,
     pub(crate) agents: Option<Arc<Route>>,
+    /// Whether the door by server name hands hosts with a certificate to who terminates their TLS.
+    pub(crate) terminates: bool,
     /// The doors that are served, each with those that have not said yet where they want to go.
     pub(crate) doors: Vec<(DoorKind, Arc<Openings>)>,
 }

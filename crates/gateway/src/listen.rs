@@ -282,7 +282,7 @@ fn start(
             }
         })
         .collect();
-    let Common { admissions, upstreams, replays, agents, .. } = common.clone();
+    let Common { admissions, upstreams, replays, agents, terminate } = common.clone();
     let snapshot = match way {
         Way::Asked(snapshot) => Arc::clone(snapshot),
         // A node knows no fleet.
@@ -295,6 +295,7 @@ fn start(
         replays,
         trusted_proxies: Arc::clone(&settings.trusted_proxies),
         agents,
+        terminates: terminate.is_some(),
         doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
     });
     metrics.watch(&insight);

@@ -14,6 +14,7 @@ pub(super) fn to_json(explanation: &Explanation, question: &Question) -> Value {
         "verdict": match verdict {
             Verdict::Established => "Established",
             Verdict::Doubtful => "Doubtful",
+            Verdict::Terminated => "Terminated",
             Verdict::Refused(_) => "Refused",
         },
         "code": verdict.code(),
