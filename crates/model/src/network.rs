@@ -21,6 +21,12 @@ pub enum CidrError {
 }
 
 impl Cidr {
+    /// The network of so many bits that an address is in; the address alone where it has fewer.
+    pub fn around(address: IpAddr, prefix_len: u8) -> Self {
+        let address = address.to_canonical();
+        Self(IpNet::new(address, prefix_len).unwrap_or_else(|_| IpNet::from(address)).trunc())
+    }
+
     /// An IPv4 client that reached an IPv6 socket counts as the IPv4 client it is.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -189,6 +195,18 @@ mod tests {
         assert!(range.contains("::ffff:192.0.2.7".parse().unwrap()));
         assert!(!range.contains("::ffff:198.51.100.7".parse().unwrap()));
         assert!(!"::/0".parse::<Cidr>().unwrap().contains("192.0.2.7".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_address_has_a_network_around_it() {
+        for (address, length, expected) in [
+            ("203.0.113.7", 24, "203.0.113.0/24"),
+            ("::ffff:203.0.113.7", 24, "203.0.113.0/24"),
+            ("2001:db8:1:2ff::7", 56, "2001:db8:1:200::/56"),
+            ("203.0.113.7", 33, "203.0.113.7/32"),
+        ] {
+            assert_eq!(Cidr::around(address.parse().unwrap(), length).to_string(), expected);
+        }
     }
 
     #[test]

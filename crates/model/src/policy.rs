@@ -14,7 +14,7 @@ use crate::name::DnsName;
 use crate::record::RecordData;
 use crate::refusal::Refusal;
 
-pub use ground::{Ground, Holding};
+pub use ground::{Ground, Holding, Owners};
 
 /// Below, an alias or an address could be flipped faster than anybody who checked it asks again, and every resolver asks
 /// anew all the time.

@@ -24,14 +24,22 @@ impl HttpTable {
     /// The host of a request: the very name, then the wildcard that stands for its first label and no more, then whoever
     /// owns the deepest suffix and serves every host of its own.
     pub fn host(&self, name: &DnsName) -> Option<&Arc<Host>> {
-        let wildcard = || self.hosts.get(&name.parent()?.prepend("*").ok()?);
-        let elsewhere =
-            || std::iter::successors(Some(name.clone()), DnsName::parent).find_map(|place| self.elsewhere.get(&place));
+        self.find(name).map(|found| found.host)
+    }
+
+    /// The same, and which rules it is that serve it.
+    pub fn find(&self, name: &DnsName) -> Option<FoundHost<'_>> {
+        let found = |by| move |(place, host)| FoundHost { by, place, host };
+        let wildcard = || self.hosts.get_key_value(&name.parent()?.prepend("*").ok()?).map(found(HostRule::Wildcard));
+        let elsewhere = || {
+            let mut places = std::iter::successors(Some(name.clone()), DnsName::parent);
+            places.find_map(|place| self.elsewhere.get_key_value(&place)).map(found(HostRule::AnyHost))
+        };
         // `*` in a request is a label like any other, and no host's.
         if name.is_wildcard() {
             return elsewhere();
         }
-        self.hosts.get(name).or_else(wildcard).or_else(elsewhere)
+        self.hosts.get_key_value(name).map(found(HostRule::Name)).or_else(wildcard).or_else(elsewhere)
     }
 
     /// Every host by its pattern, in no order.
@@ -50,6 +58,26 @@ impl HttpTable {
     }
 }
 
+/// A host, and why it is the one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FoundHost<'a> {
+    pub by: HostRule,
+    /// The name or wildcard of the rules, or the suffix below which rules without a host count.
+    pub place: &'a DnsName,
+    pub host: &'a Arc<Host>,
+}
+
+/// Which rules serve a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostRule {
+    /// Those for the very name.
+    Name,
+    /// Those for a wildcard.
+    Wildcard,
+    /// Those without a host.
+    AnyHost,
+}
+
 /// What is served under one name. All of it is one tenant's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
@@ -60,6 +88,8 @@ pub struct Host {
     default: Option<Arc<Entry>>,
     /// Without one nobody can come by TLS.
     pub certificate: Option<Arc<Certificate>>,
+    /// Where the certificate is from, as far as that is known.
+    pub secret: Option<Arc<ObjectRef>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,13 +107,19 @@ impl Host {
         certificate: Option<Arc<Certificate>>,
     ) -> Self {
         routes.sort_by_key(|route| route.path.rank());
-        Self { tenant, routes, default, certificate }
+        Self { tenant, routes, default, certificate, secret: None }
     }
 
     /// Where a path leads; it is compared as it was sent, without the query.
     pub fn entry(&self, path: &str) -> Option<&Arc<Entry>> {
+        self.find(path).map(|(_, entry)| entry)
+    }
+
+    /// The same, and the path of the rule that has it; none is the default backend.
+    pub fn find(&self, path: &str) -> Option<(Option<&PathMatch>, &Arc<Entry>)> {
         let matching = self.routes.iter().find(|route| route.path.matches(path));
-        matching.map(|route| &route.entry).or(self.default.as_ref())
+        let matching = matching.map(|route| (Some(&route.path), &route.entry));
+        matching.or_else(|| Some((None, self.default.as_ref()?)))
     }
 
     /// What has the paths that no route has.
@@ -233,32 +269,38 @@ mod tests {
                 let found = host.entry(path).map(|entry| entry.backend.service.to_string());
                 let expected = expected.map(|number| format!("s{number}")).or(default.then(|| "default".into()));
                 assert_eq!(found, expected, "{path} among {paths:?}");
+                let rule = host.find(path).and_then(|(rule, _)| rule);
+                assert_eq!(rule.is_some(), expected.is_some_and(|found| found != "default"), "{path} among {paths:?}");
+                assert!(rule.is_none_or(|rule| rule.matches(path)), "{path} among {paths:?}");
             }
         }
     }
 
     #[test]
     fn hosts_match_as_kubernetes_says() {
+        use HostRule::{AnyHost, Name, Wildcard};
         let name = |text: &str| DnsName::parse(text).unwrap();
         let called = |tenant: &str| Host::new(tenant.parse().unwrap(), Vec::new(), None, None);
         let patterns = ["foo.bar.com", "*.foo.com", "exact.foo.com"];
         let mut table = HttpTable::of(patterns.map(|pattern| (name(pattern), called(&pattern.replace('*', "any")))));
         table.elsewhere.insert_mut(name("acme.test"), Arc::new(called("elsewhere")));
-        for (asked, expected) in [
-            ("foo.bar.com", Some("foo.bar.com")),
-            ("FOO.bar.com", Some("foo.bar.com")),
-            ("subdomain.bar.com", None),
-            ("bar.foo.com", Some("any.foo.com")),
-            ("baz.bar.foo.com", None),
-            ("foo.com", None),
-            ("*.foo.com", None),
-            ("exact.foo.com", Some("exact.foo.com")),
-            ("acme.test", Some("elsewhere")),
-            ("a.b.acme.test", Some("elsewhere")),
-            ("acme.test.evil", None),
+        for (asked, expected, by) in [
+            ("foo.bar.com", Some("foo.bar.com"), Some((Name, "foo.bar.com"))),
+            ("FOO.bar.com", Some("foo.bar.com"), Some((Name, "foo.bar.com"))),
+            ("subdomain.bar.com", None, None),
+            ("bar.foo.com", Some("any.foo.com"), Some((Wildcard, "*.foo.com"))),
+            ("baz.bar.foo.com", None, None),
+            ("foo.com", None, None),
+            ("*.foo.com", None, None),
+            ("exact.foo.com", Some("exact.foo.com"), Some((Name, "exact.foo.com"))),
+            ("acme.test", Some("elsewhere"), Some((AnyHost, "acme.test"))),
+            ("a.b.acme.test", Some("elsewhere"), Some((AnyHost, "acme.test"))),
+            ("acme.test.evil", None, None),
         ] {
             let found = table.host(&name(asked)).map(|host| host.tenant.to_string());
             assert_eq!(found.as_deref(), expected, "{asked}");
+            let found = table.find(&name(asked)).map(|found| (found.by, found.place.clone()));
+            assert_eq!(found, by.map(|(by, place)| (by, name(place))), "{asked}");
         }
     }
 }

@@ -73,6 +73,21 @@ pub struct Holding {
     pub nodes: Vec<IpAddr>,
 }
 
+/// Whose a name is to claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owners<'a> {
+    /// Where the right begins; `None` if the name is nobody's.
+    pub suffix: Option<DnsName>,
+    /// The cluster whose subtree that is.
+    pub cluster: Option<&'a ClusterName>,
+    /// Of several, the first at the name has it.
+    pub tenants: &'a [ObjectName],
+    /// The tenant whose control plane has this very name.
+    pub control: Option<&'a ObjectName>,
+    /// The Zone that keeps this very name to itself.
+    pub reserved_by: Option<&'a ObjectName>,
+}
+
 impl Suffix {
     fn is_nobodys(&self) -> bool {
         self.cluster.is_none() && self.tenants.is_empty()
@@ -134,6 +149,18 @@ impl Ground {
             }
         }
         found
+    }
+
+    /// Who may have something at a name, whoever has it now. For operators: it names tenants to each other.
+    pub fn owners(&self, name: &DnsName) -> Owners<'_> {
+        let found = self.suffix_of(name);
+        let (cluster, tenants) = match found.as_ref().map(|(_, suffix)| *suffix) {
+            Some(Suffix { cluster: Some((cluster, tenant)), .. }) => (Some(cluster), std::slice::from_ref(tenant)),
+            Some(Suffix { tenants, .. }) => (None, &**tenants),
+            None => (None, &[][..]),
+        };
+        let (control, reserved_by) = (self.control(name), self.reserved_by(name));
+        Owners { suffix: found.map(|(place, _)| place), cluster, tenants, control, reserved_by }
     }
 
     pub(crate) fn has_zone(&self, apex: &DnsName) -> bool {

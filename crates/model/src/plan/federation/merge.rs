@@ -49,8 +49,9 @@ impl Federation {
             }
         }
         let Merging { routes, default, certificate, outcomes, .. } = merging;
-        let certificate = certificate.map(|(_, _, certificate)| certificate);
-        let host = Host::new(tenant.clone(), routes, default.map(|(_, entry)| entry), certificate);
+        let (secret, certificate) = certificate.map(|(_, secret, certificate)| (Arc::new(secret), certificate)).unzip();
+        let mut host = Host::new(tenant.clone(), routes, default.map(|(_, entry)| entry), certificate);
+        host.secret = secret;
         Merged { host, outcomes }
     }
 

@@ -68,6 +68,35 @@ fn members_are_only_ever_the_tenants_own() {
     );
 }
 
+/// Whose a name would be, for operators.
+#[test]
+fn a_name_has_owners_before_anybody_has_it() {
+    let fleet = planned("");
+    for (name, suffix, tenants, cluster, other) in [
+        ("www.acme.test", "acme.test", "acme", "", ""),
+        ("www.shared.test", "shared.test", "acme initech", "", ""),
+        ("a.deep.acme.test", "deep.acme.test", "initech", "", ""),
+        ("www.a1.fleet.example", "a1.fleet.example", "acme", "a1", ""),
+        ("api.i1.fleet.example", "i1.fleet.example", "initech", "i1", "control plane of initech"),
+        ("ns1.fleet.example", "", "", "", "reserved by main"),
+        ("www.nobody.example", "", "", "", ""),
+    ] {
+        let name = name.parse().unwrap();
+        let owners = fleet.planned.snapshot.ground().owners(&name);
+        let found = owners.suffix.map(|suffix| suffix.to_string()).unwrap_or_default();
+        let whose: Vec<_> = owners.tenants.iter().map(ToString::to_string).collect();
+        let of_cluster = owners.cluster.map(ToString::to_string).unwrap_or_default();
+        assert_eq!(
+            (found.as_str(), whose.join(" ").as_str(), of_cluster.as_str()),
+            (suffix, tenants, cluster),
+            "{name}"
+        );
+        let control = owners.control.map(|tenant| format!("control plane of {tenant}"));
+        let reserved = owners.reserved_by.map(|zone| format!("reserved by {zone}"));
+        assert_eq!(control.or(reserved).unwrap_or_default(), other, "{name}");
+    }
+}
+
 #[test]
 fn hosts_are_judged_as_record_names_are() {
     for (host, expected) in [
@@ -364,7 +393,7 @@ fn certificates_are_found_beside_the_ingress() {
         let fleet = planned(lines);
         assert_eq!(fleet.ingress("acme/web"), ["www.acme.test/", tls, "a1", "a2"], "{lines}");
         let host = fleet.planned.snapshot.http().host(&"www.acme.test".parse().unwrap()).unwrap();
-        assert_eq!(host.certificate.is_some(), has, "{lines}");
+        assert_eq!((host.certificate.is_some(), host.secret.is_some()), (has, has), "{lines}");
         assert_eq!(fleet.claimed("www.acme.test").len(), 1, "the name does not follow from Secrets: {lines}");
     }
     let mut fleet = planned("ingress acme/web tls=tls www.acme.test/");
