@@ -3,6 +3,7 @@
 //! Nothing allocates either: records go from the index straight into the response. Everything that decides about an
 //! answer is in this file, in the order in which it is decided.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::name::QueryName;
 use crate::request::{Edns, Header, Request};
 use crate::response::{self, Flags, Full, Owner, PAYLOAD_SIZE, QUESTION, Response, Section, Tail};
 use crate::settings::Settings;
-use crate::steer::{Asker, Steered};
+use crate::steer::{Asker, Chosen, Steered};
 use crate::subnet::{self, Subnet};
 use crate::tree::{Node, NodeId};
 
@@ -134,6 +135,22 @@ pub fn answer<'a>(
     answered.map(|(_, outcome)| outcome)
 }
 
+/// The same, for who wants to know why: it is the same answer, and the choices that were made for it.
+pub fn explain<'a>(
+    index: &'a Index,
+    settings: &Settings,
+    client: &Client,
+    request: &[u8],
+    response: &mut Vec<u8>,
+) -> Option<(Outcome<'a>, Vec<Chosen>)> {
+    response.clear();
+    response.extend_from_slice(&ROOM[..client.transport.max_response()]);
+    let witness = RefCell::new(Vec::new());
+    let answered = respond(index, settings, client, request, response, Some(&witness));
+    response.truncate(answered.as_ref().map_or(0, |(length, _)| *length));
+    answered.map(|(_, outcome)| (outcome, witness.take()))
+}
+
 /// The same, into a buffer that has room for the largest response; says how long it is.
 pub(crate) fn answer_into<'a>(
     index: &'a Index,
@@ -141,6 +158,17 @@ pub(crate) fn answer_into<'a>(
     client: &Client,
     octets: &[u8],
     out: &mut [u8],
+) -> Option<(usize, Outcome<'a>)> {
+    respond(index, settings, client, octets, out, None)
+}
+
+fn respond<'a>(
+    index: &'a Index,
+    settings: &Settings,
+    client: &Client,
+    octets: &[u8],
+    out: &mut [u8],
+    witness: Option<&RefCell<Vec<Chosen>>>,
 ) -> Option<(usize, Outcome<'a>)> {
     let header = Header::read(octets)?;
     let unread = |rcode, out: &mut [u8]| {
@@ -166,7 +194,7 @@ pub(crate) fn answer_into<'a>(
     let mut response = Response::to(&request, out, limit, extras.length(edns));
     let mut reply = Reply::authoritative();
     let mut truncated = false;
-    let view = View { settings, client, subnet: extras.subnet };
+    let view = View { settings, client, subnet: extras.subnet, witness };
     if decide(index, &view, authority, &request, &mut response, &mut reply).is_err() {
         match client.transport {
             Transport::Udp => truncated = true,
@@ -234,6 +262,8 @@ struct View<'v> {
     settings: &'v Settings,
     client: &'v Client,
     subnet: Option<Subnet<'v>>,
+    /// Where choices are told to who asked for the reasons; nobody else's query allocates for it.
+    witness: Option<&'v RefCell<Vec<Chosen>>>,
 }
 
 impl View<'_> {
@@ -442,6 +472,9 @@ impl<'a> Step<'a, '_> {
     fn steer(&self, steered: &Steered, rtype: u16, response: &mut Response<'_>, reply: &mut Reply) -> Result<(), Full> {
         let choice = steered.choose(&self.view.settings.guides, self.view.asker(), Rtype::from_int(rtype));
         let (owner, kind) = (Owner::At(self.at), (rtype, steered.ttl()));
+        if let Some(witness) = self.view.witness {
+            witness.borrow_mut().push(choice.told());
+        }
         if response.push_chosen(Section::Answer, owner, kind, choice.addresses())? > 0 {
             reply.scope = choice.scope;
             return Ok(());

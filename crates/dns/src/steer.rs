@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use domain::base::iana::Rtype;
 use model::ClusterName;
 use model::ingress::Steering;
 use model::network::Location;
 use model::snapshot::{RecordSet, SteeredName};
-use model::steering::{self, Asked, Candidate, Known, MemberKey, Ranking, Standings, Whereabouts};
+use model::steering::{
+    self, Asked, Candidate, Known, MemberKey, Ranked, Ranking, Reason, Situation, Standings, Whereabouts,
+};
 
 /// How long an answer that was chosen may be kept, in seconds: as long as some clients are still sent to a cluster that
 /// failed. Resolvers ask for a busy name six times a minute then.
@@ -63,11 +65,37 @@ struct Member {
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
     steered: &'a Steered,
+    standings: Guard<Arc<Standings>>,
     ranking: Ranking,
     rtype: Rtype,
     random: u64,
     /// RFC 7871: all clients whose addresses share so many bits get the same choice.
     pub(crate) scope: u8,
+}
+
+/// A choice, for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    pub rtype: Rtype,
+    pub situation: Situation,
+    /// Whether it matters where the client is.
+    pub is_by_place: bool,
+    /// As [`Choice::scope`].
+    pub scope: u8,
+    /// In the order in which they are ranked.
+    pub members: Vec<ChosenMember>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChosenMember {
+    pub cluster: ClusterName,
+    pub location: Location,
+    pub known: Known,
+    pub reason: Reason,
+    /// Of the type; none where it has no address of it.
+    pub addresses: Vec<IpAddr>,
+    /// Whether the client is told of them.
+    pub is_told: bool,
 }
 
 impl Steered {
@@ -121,8 +149,15 @@ impl Steered {
         });
         // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
         let choice = Asked { steering: &self.steering, client, turn: random, random };
-        Choice { steered: self, ranking: steering::order(&choice, members), rtype, random, scope }
+        let ranking = steering::order(&choice, members);
+        Choice { steered: self, standings, ranking, rtype, random, scope }
     }
+}
+
+/// From its wire form.
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from).ok();
+    v4.or_else(|| <[u8; 16]>::try_from(octets).map(IpAddr::from).ok())
 }
 
 /// How many bits stand before an IPv4 address that is written as one of IPv6, as which it is looked up.
@@ -134,12 +169,39 @@ impl<'a> Choice<'a> {
     /// In wire form: all of the one member that was chosen; of every member where they take turns, beginning with the one
     /// whose turn it is. None where no member that is in order has an address of the type.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.members().flat_map(|member| self.rotated(member)).take(MAX_ADDRESSES)
+    }
+
+    /// Whose addresses these are.
+    fn members(&self) -> impl Iterator<Item = usize> {
         let has = |member: &usize| !self.octets(*member).is_empty();
         let all = matches!(self.steered.steering, Steering::RoundRobin);
         let first = self.ranking.eligible().find(has).or_else(|| self.ranking.usable().find(has));
         // The members behind the first that are as good.
         let others = self.ranking.eligible().filter(move |_| all).filter(move |member| Some(*member) != first);
-        first.into_iter().chain(others).flat_map(|member| self.rotated(member)).take(MAX_ADDRESSES)
+        first.into_iter().chain(others)
+    }
+
+    /// The choice with its reasons.
+    pub(crate) fn told(&self) -> Chosen {
+        let told: Vec<usize> = self.members().collect();
+        let ranked =
+            self.ranking.reasons().filter_map(|ranked| Some((self.steered.members.get(ranked.member)?, ranked)));
+        let members = ranked.map(|(member, Ranked { member: number, reason })| ChosenMember {
+            cluster: member.cluster.clone(),
+            location: member.location.clone(),
+            known: self.standings.of(member.key),
+            reason,
+            addresses: self.rotated(number).filter_map(address).collect(),
+            is_told: told.contains(&number) && !self.octets(number).is_empty(),
+        });
+        Chosen {
+            rtype: self.rtype,
+            situation: self.ranking.situation,
+            is_by_place: matches!(self.steered.steering, Steering::Geo),
+            scope: self.scope,
+            members: members.collect(),
+        }
     }
 
     fn octets(&self, member: usize) -> &'a [u8] {

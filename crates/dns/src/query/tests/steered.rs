@@ -183,6 +183,51 @@ fn the_nearest_is_told_with_the_scope_that_it_holds_for() {
     assert_eq!(options[0].1[3], 26);
 }
 
+/// Who is told, by chance or not, is who is said to be told, each with the reason.
+#[test]
+fn what_is_explained_is_what_is_answered() {
+    let fleet = Fleet::new();
+    fleet.set(&["york failed"]);
+    let client = Client { address: [203, 0, 113, 7].into(), transport: Transport::Udp, now: 0 };
+    for (question, expected) in [
+        ("geo.z A", "berlin Nearest told, zingapore Farther, york Unhealthy"),
+        ("geo.z AAAA", "berlin Nearest told, zingapore Farther, york Unhealthy"),
+        ("shop.z A", "berlin Nearest told, zingapore Farther, york Unhealthy"),
+        ("failover.z A", "zingapore Order told, berlin Later, york Unhealthy"),
+        ("weighted.z A", "berlin Weighted told, zingapore NoShare, york Unhealthy"),
+        ("latency.z A", ""),
+        ("all.z A", ""),
+        ("all.z AAAA", ""),
+        ("many.z A", ""),
+        ("plain.z A", "nothing was chosen"),
+        ("nothing.z A", "nothing was chosen"),
+    ] {
+        for _ in 0..50 {
+            let mut out = Vec::new();
+            let request = query(question).finish();
+            let (_, chosen) = explain(&fleet.index, &fleet.settings, &client, &request, &mut out).unwrap();
+            let mut told = addresses(&tell(&out));
+            // But for the alias.
+            told.retain(|data| data.parse::<IpAddr>().is_ok());
+            let Some(choice) = chosen.first() else {
+                assert_eq!(expected, "nothing was chosen", "{question}");
+                continue;
+            };
+            let whose = choice.members.iter().filter(|member| member.is_told).flat_map(|member| &member.addresses);
+            let whose: BTreeSet<String> = whose.map(ToString::to_string).collect();
+            assert!(told.iter().all(|address| whose.contains(address)), "{question}: {told:?} {choice:?}");
+            assert_eq!(told.len(), whose.len().min(crate::steer::MAX_ADDRESSES), "{question}: {told:?} {choice:?}");
+            if !expected.is_empty() {
+                let members = choice.members.iter().map(|member| {
+                    let told = if member.is_told { " told" } else { "" };
+                    format!("{} {}{told}", member.cluster, member.reason.code())
+                });
+                assert_eq!(members.collect::<Vec<_>>().join(", "), expected, "{question}");
+            }
+        }
+    }
+}
+
 #[test]
 fn without_a_subnet_the_resolver_counts() {
     let fleet = Fleet::new();
