@@ -15,7 +15,7 @@ use arc_swap::ArcSwapOption;
 use model::ingress::{Backend, Steering, UpstreamTls};
 use model::overflow::RetryBudget;
 use model::routes::{Entry, HttpTable, Member};
-use model::steering::{self, Asked, Candidate, Known, Unhealthy, Whereabouts};
+use model::steering::{self, Asked, Candidate, Known, Ranking, Unhealthy, Whereabouts};
 use model::{ClusterName, ObjectRef};
 
 use crate::metrics::RouteCounts;
@@ -50,18 +50,32 @@ pub fn choose<'a>(
     }
     // Another try is nobody's turn.
     let turn = outlook.turn.fetch_add(usize::from(tried.is_empty()), Ordering::Relaxed);
+    let ranking = rank(entry, Some(outlook), Some(client), turn, now);
+    ranking.members().filter_map(|number| entry.members.get(number)).find(is_left)
+}
+
+/// All members in the order in which they are to be tried. Without an outlook nothing is known of any, without a client nothing of
+/// its place.
+pub fn rank(
+    entry: &Entry,
+    outlook: Option<&EntryOutlook>,
+    client: Option<&Visitor<'_>>,
+    turn: usize,
+    now: Instant,
+) -> Ranking {
     let steering = &entry.policy.steering;
-    let places = matches!(steering, Steering::Geo).then(|| client.places.load());
-    let place = places.as_ref().and_then(|places| places.as_ref()?.locate(client.address).place);
-    let client = place.map(Whereabouts::from).unwrap_or_default();
+    let client = client.filter(|_| matches!(steering, Steering::Geo));
+    let places = client.map(|client| client.places.load());
+    let located =
+        places.as_ref().zip(client).and_then(|(places, client)| Some(places.as_ref()?.locate(client.address)));
+    let client = located.and_then(|located| located.place).map(Whereabouts::from).unwrap_or_default();
     let asked = Asked { steering, client, turn: turn as u64, random: fastrand::u64(..) };
     let members = entry.members.iter().map(|member| Candidate {
         cluster: &member.cluster,
         location: &member.location,
-        known: outlook.known(member, now),
+        known: outlook.map(|outlook| outlook.known(member, now)).unwrap_or_default(),
     });
-    let ranking = steering::order(&asked, members);
-    ranking.members().filter_map(|number| entry.members.get(number)).find(is_left)
+    steering::order(&asked, members)
 }
 
 /// Where a member takes what the policy asks for.
@@ -118,11 +132,16 @@ impl Members {
 
     /// Of an entry that is being asked for; it is in the table now.
     pub fn of(&self, entry: &Entry, table: &HttpTable, now: Instant) -> Arc<EntryOutlook> {
-        let key = (entry.object.clone(), entry.backend.clone());
-        let known = self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone);
-        let outlook = known.unwrap_or_else(|| self.insert(key, entry, table, now));
+        let key = || (entry.object.clone(), entry.backend.clone());
+        let outlook = self.peek(entry).unwrap_or_else(|| self.insert(key(), entry, table, now));
         outlook.last_asked.store(self.moment(now), Ordering::Relaxed);
         outlook
+    }
+
+    /// The same for who only looks; none before anybody asked for it.
+    pub fn peek(&self, entry: &Entry) -> Option<Arc<EntryOutlook>> {
+        let key = (entry.object.clone(), entry.backend.clone());
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
     }
 
     fn insert(&self, key: (ObjectRef, Backend), entry: &Entry, table: &HttpTable, now: Instant) -> Arc<EntryOutlook> {
@@ -199,6 +218,11 @@ impl EntryOutlook {
         let new = Arc::new(Outlook::new(now));
         members.push((Arc::clone(&member.uid), Arc::clone(&new)));
         new
+    }
+
+    /// Whose turn is next, for who only looks.
+    pub fn turn(&self) -> usize {
+        self.turn.load(Ordering::Relaxed)
     }
 
     /// What may be tried again; every request adds to it.

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::body::ResponseBody;
+use crate::decision;
 use crate::guard::{Guard, Line, Patience};
 use crate::head::{MAX_FIELDS, MAX_HEAD};
 use crate::lean::{self, Handed};
@@ -243,17 +244,19 @@ async fn secure(
         Ok(Ok(hello)) => hello,
     };
     let name = hello.client_hello().server_name().and_then(|name| DnsName::parse(name).ok());
-    let found = name.as_ref().and_then(|name| {
+    let secured = {
         let table = worker.table.load();
-        let host = table.host(name)?;
-        let config = worker.certificates.config(host.certificate.as_deref()?)?;
-        Some((host.tenant.clone(), config))
-    });
-    let Some((tenant, config)) = found else {
-        let mut stream = hello.io;
-        let _ = timeout_at(until, stream.write_all(&UNRECOGNIZED_NAME)).await;
-        let _ = stream.shutdown().await;
-        return Err(name.map_or(Refusal::NoServerName, Refusal::UnknownServerName));
+        let secured = decision::secure(&table, &worker.certificates, name.as_ref());
+        secured.map(|(host, config)| (host.tenant.clone(), config))
+    };
+    let (tenant, config) = match secured {
+        Ok(secured) => secured,
+        Err(refusal) => {
+            let mut stream = hello.io;
+            let _ = timeout_at(until, stream.write_all(&UNRECOGNIZED_NAME)).await;
+            let _ = stream.shutdown().await;
+            return Err(refusal);
+        }
     };
     link.tenant = Some(tenant);
     let stream = match timeout_at(until, hello.into_stream(config)).await {

@@ -98,7 +98,7 @@ pub(crate) fn parse<'fields, 'octets>(
         return Err(Refusal::MethodNotCarried);
     }
     let target = request.path.unwrap_or_default();
-    if !target.bytes().all(|octet| octet.is_ascii_graphic() && octet != b'#') {
+    if !is_target(target) {
         return Err(Malformed::Target.into());
     }
     let pairs = || request.headers.iter().map(|field| (field.name, field.value));
@@ -108,6 +108,11 @@ pub(crate) fn parse<'fields, 'octets>(
         return Err(Malformed::UpgradeWithBody.into());
     }
     Ok(Some((Head { length, framing, upgrade }, request)))
+}
+
+/// Whether a target is written as one: nothing that a client would have to encode, and no fragment, which is its own.
+pub fn is_target(target: &str) -> bool {
+    target.bytes().all(|octet| octet.is_ascii_graphic() && octet != b'#')
 }
 
 /// How long a body is said to be, which must be said once and plainly (RFC 9112 6.3).

@@ -26,6 +26,7 @@ use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::choice::{InFlight, Outlook, Visitor, addresses, choose};
 use crate::connection::Link;
+use crate::decision;
 use crate::exchange::Exchange;
 use crate::head::{self, MAX_HEAD};
 use crate::listen::{DoorKind, Worker};
@@ -493,7 +494,7 @@ fn prepare(worker: &Worker, link: &Link, told: &Told, received: &[u8], out: &mut
     let found = worker.lean.sites.find(usual.host, usual.path(), tenant, &table, &worker.members, start);
     let Some(found) = found else { return Prepared::Unusual };
     let options = &found.entry.options;
-    let is_redirected = options.redirect_to_https && link.door == DoorKind::Http;
+    let is_redirected = decision::is_redirected(&found.entry, link.door == DoorKind::Https);
     let is_too_long = options.max_body.is_some_and(|limit| usual.body as u64 > limit);
     if is_redirected || is_too_long || found.entry.policy.upstream != UpstreamTls::Plain {
         return Prepared::Unusual;

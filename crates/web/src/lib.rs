@@ -9,7 +9,9 @@ mod body;
 mod certificates;
 pub mod choice;
 mod connection;
+mod decision;
 mod exchange;
+pub mod explain;
 mod guard;
 pub mod head;
 pub mod headers;
@@ -25,6 +27,7 @@ pub mod settings;
 mod tunnel;
 mod upstream;
 
+pub use explain::Insight;
 pub use listen::{Desk, DoorKind, Doors, Given, Running, StartError, bind, start};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

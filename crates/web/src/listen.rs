@@ -20,6 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::certificates::Certificates;
 use crate::choice::Members;
 use crate::connection::{self, Arrival};
+use crate::explain::Insight;
 use crate::health::Health;
 use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
@@ -149,6 +150,7 @@ pub struct Running {
     drain: CancellationToken,
     deadline: tokio::sync::watch::Sender<Option<std::time::Instant>>,
     members: Arc<Members>,
+    insight: Arc<Insight>,
     desk: Desk,
 }
 
@@ -216,7 +218,8 @@ pub fn start(
         threads.push(thread);
     }
     let desk = Desk { threads: desks.into(), next: Arc::default() };
-    Ok(Running { threads, drain, deadline, members, desk })
+    let insight = Arc::new(Insight::new(table, &members, &certificates, &settings));
+    Ok(Running { threads, drain, deadline, members, insight, desk })
 }
 
 fn new_runtime() -> Result<tokio::runtime::Runtime, StartError> {
@@ -227,6 +230,11 @@ impl Running {
     /// What is known of members.
     pub fn members(&self) -> Arc<Members> {
         Arc::clone(&self.members)
+    }
+
+    /// What these doors know, for as long as somebody wants to look.
+    pub fn insight(&self) -> Arc<Insight> {
+        Arc::clone(&self.insight)
     }
 
     /// Where others give connections to the HTTPS door.

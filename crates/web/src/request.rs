@@ -19,6 +19,7 @@ use crate::authority::{self, Asked};
 use crate::body::{Progress, RequestBody, ResponseBody, Terms, Unread};
 use crate::choice::{EntryOutlook, InFlight, Outlook, Visitor, choose};
 use crate::connection::Link;
+use crate::decision;
 use crate::exchange::Exchange;
 use crate::head::{self, Framing, MAX_FIELDS};
 use crate::headers::{self, Asker, HOPS, MAX_HOPS, REFUSAL, Said};
@@ -88,12 +89,8 @@ async fn decide(
     }
     let (entry, outlook) = {
         let table = worker.table.load();
-        let host = asked.name.as_ref().and_then(|name| table.host(name)).ok_or(Refusal::NoRoute)?;
-        // RFC 9110 7.4: a connection stands for its server name's owner alone.
-        if link.tenant.as_ref().is_some_and(|tenant| *tenant != host.tenant) {
-            return Err(Refusal::Misdirected);
-        }
-        let entry = Arc::clone(host.entry(path).ok_or(Refusal::NoRoute)?);
+        let found = decision::find_entry(&table, &asked, path, link.tenant.as_ref())?;
+        let entry = Arc::clone(found.entry);
         let outlook = worker.members.of(&entry, &table, Instant::now());
         (entry, outlook)
     };
@@ -102,8 +99,8 @@ async fn decide(
     let vouched = if link.is_trusted { Vouched::read(&parts.headers) } else { Vouched::default() };
     let said = vouched.said();
     let is_https = link.door == DoorKind::Https || said.proto.is_some_and(|said| headers::first_proto(said) == "https");
-    if entry.options.redirect_to_https && !is_https {
-        return Ok(Answer::Redirect(redirect(worker, &asked, &parts.uri)?));
+    if decision::is_redirected(&entry, is_https) {
+        return Ok(Answer::Redirect(decision::redirect(worker.settings.redirect_port, &asked, &parts.uri)?));
     }
     let limit = entry.options.max_body;
     if let (Some(limit), Framing::Sized(length)) = (limit, framing)
@@ -427,13 +424,6 @@ fn own(status: StatusCode, text: &str, is_head: bool, mut exchange: Exchange) ->
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
-}
-
-fn redirect(worker: &Worker, asked: &Asked, target: &Uri) -> Result<HeaderValue, Refusal> {
-    let port = worker.settings.redirect_port.map(|port| format!(":{port}")).unwrap_or_default();
-    let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
-    let location = format!("https://{}{port}{path}", asked.without_port());
-    HeaderValue::try_from(location).map_err(|_| Refusal::MalformedRequest(head::Malformed::Target))
 }
 
 /// How often the request has been here.
