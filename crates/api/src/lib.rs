@@ -13,4 +13,4 @@ pub mod state;
 
 pub use access::AdminCredential;
 pub use listen::{BindError, Interface, Listener};
-pub use state::{FolderState, State};
+pub use state::{Doors, FolderState, State};

@@ -1,5 +1,6 @@
 //! What the interface shows: published by the control side, only read here.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +20,12 @@ pub struct State {
     pub recent: dns::Recent,
     /// What the doors know; there once they are open.
     pub insight: OnceLock<Arc<gateway::Insight>>,
+    /// The same of the HTTP doors.
+    pub web: OnceLock<Arc<web::Insight>>,
+    /// Where they listen.
+    pub doors: OnceLock<Doors>,
+    /// What DNS chooses by.
+    pub guides: dns::Guides,
     /// Away while another process takes over.
     pub database: Arc<ArcSwapOption<Database>>,
     pub folder: ArcSwap<FolderState>,
@@ -36,6 +43,15 @@ pub struct State {
     ready: AtomicBool,
     informed: AtomicBool,
     whole: Arc<AtomicBool>,
+}
+
+/// Where doors listen, of those that this process has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Doors {
+    pub sni: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    /// The same as `sni` where both share an address.
+    pub https: Option<SocketAddr>,
 }
 
 /// What is wrong with the folder.
@@ -62,6 +78,9 @@ impl State {
             index,
             recent,
             insight,
+            web: OnceLock::new(),
+            doors: OnceLock::new(),
+            guides: dns::Guides::default(),
             database,
             folder,
             registry,

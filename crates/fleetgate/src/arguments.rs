@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Check(CheckOptions),
     /// Show objects of a running fleetgate with their status, or `refusals` for everything that is refused
     Get(GetOptions),
-    /// Say beforehand where a connection, or a DNS query, would go and which rule decides
+    /// Say beforehand where a request, a connection, or a DNS query, would go and which rule decides
     Explain(ExplainOptions),
     /// Issue, list and revoke what agents are started with
     #[command(subcommand)]
@@ -510,16 +510,19 @@ pub(crate) struct GetOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
-    /// A name, as a client resolves it and as TLS carries it to --sni
-    #[arg(value_name = "NAME", required_unless_present = "tlv", conflicts_with = "tlv")]
+    /// A URL, as a client asks for it (https:// or http://), or a name, as it resolves it and as TLS carries it to --sni
+    #[arg(value_name = "URL|NAME", required_unless_present = "tlv", conflicts_with = "tlv")]
     pub(crate) name: Option<String>,
     /// A cluster id, as the PROXY header carries it to --apiserver
     #[arg(long, value_name = "ID")]
     pub(crate) tlv: Option<String>,
-    /// The client's address, which allowedSources goes by: the peer's, or the one that a trusted proxy names. Without it
-    /// any allowed one is meant
+    /// The client's address, which allowedSources and steering go by: the peer's, or the one that a trusted proxy names. Without
+    /// it any allowed one is meant, of a place that is not known
     #[arg(long, value_name = "IP")]
     pub(crate) from: Option<IpAddr>,
+    /// What the TLS hello names, where that is another host than the URL's, as on a connection that is used again
+    #[arg(long, value_name = "NAME", conflicts_with = "tlv")]
+    pub(crate) server_name: Option<String>,
     /// A good proof comes with the id
     #[arg(long, conflicts_with = "name")]
     pub(crate) proof: bool,

@@ -1,4 +1,6 @@
-//! `fleetgate explain`: where a connection or a query would go, and why.
+//! `fleetgate explain`: where a connection, a query or a request would go, and why.
+
+mod request;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -20,7 +22,15 @@ pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
 fn path(options: &ExplainOptions) -> String {
     let from = options.from.map(|from| from.to_string());
     let proof = options.proof.then(|| "true".to_owned());
-    let fields = [("name", &options.name), ("tlv", &options.tlv), ("from", &from), ("proof", &proof)];
+    let is_url = options.name.as_ref().is_some_and(|name| name.contains("://"));
+    let asked = if is_url { "url" } else { "name" };
+    let fields = [
+        (asked, &options.name),
+        ("tlv", &options.tlv),
+        ("serverName", &options.server_name),
+        ("from", &from),
+        ("proof", &proof),
+    ];
     let fields = fields.into_iter().filter_map(|(field, value)| Some(format!("{field}={}", encode(value.as_ref()?))));
     format!("/v1/explain?{}", fields.collect::<Vec<_>>().join("&"))
 }
@@ -40,6 +50,14 @@ fn encode(text: &str) -> String {
 type Topic = (&'static str, Vec<String>);
 
 fn tell(answer: &Value) -> String {
+    let topics = if answer["asked"]["url"].is_null() { of_connection(answer) } else { request::topics(answer) };
+    topics.iter().filter(|(_, lines)| !lines.is_empty()).fold(String::new(), |told, (word, lines)| {
+        let labels = std::iter::once(*word).chain(std::iter::repeat(""));
+        labels.zip(lines).fold(told, |told, (label, line)| told + &format!("{label:<12}{line}\n"))
+    })
+}
+
+fn of_connection(answer: &Value) -> Vec<Topic> {
     let connection = &answer["connection"];
     let mut topics: Vec<Topic> = vec![("connection", vec![question(answer)]), ("verdict", verdict(connection))];
     topics.push(("rule", vec![text(&connection["rule"])]));
@@ -47,17 +65,23 @@ fn tell(answer: &Value) -> String {
         topics.extend(way(connection));
     }
     if !answer["dns"].is_null() {
-        topics.push(("DNS", dns(&answer["dns"])));
+        let mut lines = dns(&answer["dns"]);
+        lines.extend(list(&answer["dns"]["steered"]).map(request::steered));
+        topics.push(("DNS", lines));
     }
+    topics.push(("refused", refused(answer)));
+    topics
+}
+
+/// Who wants the same and may not have it.
+fn refused(answer: &Value) -> Vec<String> {
     let refused = list(&answer["refused"]).map(|object| {
         let field = |name| text(&object[name]);
-        format!("{} {} wants the same: {}: {}", field("kind"), field("name"), field("code"), field("message"))
+        let namespace = object["namespace"].as_str().map(|_| format!("{}/", field("namespace"))).unwrap_or_default();
+        let object = format!("{} {namespace}{}", field("kind"), field("name"));
+        format!("{object} wants the same: {}: {}", field("code"), field("message"))
     });
-    topics.push(("refused", refused.collect()));
-    topics.iter().filter(|(_, lines)| !lines.is_empty()).fold(String::new(), |told, (word, lines)| {
-        let labels = std::iter::once(*word).chain(std::iter::repeat(""));
-        labels.zip(lines).fold(told, |told, (label, line)| told + &format!("{label:<12}{line}\n"))
-    })
+    refused.collect()
 }
 
 fn question(answer: &Value) -> String {
@@ -78,7 +102,7 @@ fn verdict(connection: &Value) -> Vec<String> {
     let code = text(&connection["code"]);
     let blame = text(&connection["blame"]);
     let first = match connection["verdict"].as_str() {
-        Some("Established") => code,
+        Some("Established" | "Terminated") => code,
         Some("Doubtful") => format!("likely {code}, blame: {blame}"),
         _ => format!("refused with {code}, blame: {blame}"),
     };
@@ -143,7 +167,10 @@ fn dns(dns: &Value) -> Vec<String> {
     } else {
         format!("from Zone {}", text(&dns["zone"]))
     };
-    let mut lines = vec![format!("{} {zone}", text(&dns["rcode"]))];
+    // Who asks matters where addresses are chosen.
+    let (subnet, is_steered) = (&dns["clientSubnet"], list(&dns["steered"]).next().is_some());
+    let network = if is_steered && !subnet.is_null() { format!(", for {}", text(subnet)) } else { String::new() };
+    let mut lines = vec![format!("{} {zone}{network}", text(&dns["rcode"]))];
     lines.extend(list(&dns["records"]).map(|record| {
         let field = |name| text(&record[name]);
         format!("{} {} {} {} ({})", field("name"), field("ttl"), field("type"), field("data"), field("from"))

@@ -252,7 +252,7 @@ impl Server {
         }
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
-        let guides = dns::Guides::default();
+        let guides = state.guides.clone();
         if let Some(file) = &job.members.geo {
             places::follow(file, Arc::clone(&guides.places))?;
         }
@@ -275,8 +275,14 @@ impl Server {
         };
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
+        let requests = match &web {
+            Some(web) => web.insight(),
+            None => Arc::new(web::Insight::without_doors(&published.http).context("preparing explanations")?),
+        };
         // Set once, here.
         let _ = state.insight.set(doors.insight());
+        let _ = state.web.set(requests);
+        let _ = state.doors.set(api::Doors { sni: addresses.sni, http: addresses.http, https: addresses.https });
         let interfaces =
             interfaces.into_iter().map(|listener| serve_http(listener, Arc::clone(&state), stop_http.clone()));
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;

@@ -5,6 +5,7 @@
 use gateway::explain::Wanted;
 use manifest::Document;
 use model::identity::Kind;
+use model::policy::Refused;
 use model::resource::Zone;
 use model::{ClusterName, DnsName, ObjectName, ObjectRef, Snapshot};
 use serde_json::{Value, json};
@@ -18,24 +19,62 @@ const MOST_SHOWN: usize = 10;
 
 pub(super) fn who_wants(wants: &Wanted, snapshot: &Snapshot, database: &Database) -> Result<Value, DatabaseError> {
     let refused = snapshot.statuses().filter_map(|(object, status)| Some((object, status.refusal()?)));
-    let mut refused: Vec<_> = refused.filter(|(object, _)| matches!(object.kind, Kind::Cluster | Kind::Zone)).collect();
+    let kinds = |object: &ObjectRef| matches!(object.kind, Kind::Cluster | Kind::Zone | Kind::Ingress);
+    let mut refused: Vec<_> = refused.filter(|(object, _)| kinds(object)).collect();
     refused.sort_by_key(|(object, _)| (!is_named_in(&object.name, wants), *object));
-    let mut shown = Vec::new();
+    let mut shown = refused_parts(wants, snapshot);
     for (object, refusal) in refused.into_iter().take(MOST_READ) {
         if does_want(object, wants, database)? {
-            let (kind, name) = (object.kind.as_str(), object.name.as_str());
-            shown.push(json!({ "kind": kind, "name": name, "code": refusal.reason, "message": refusal.message }));
+            shown.push(show(object, refusal.reason, &refusal.message));
         }
-        if shown.len() == MOST_SHOWN {
+        if shown.len() >= MOST_SHOWN {
             break;
         }
     }
     Ok(shown.into())
 }
 
+fn show(object: &ObjectRef, code: &str, message: &str) -> Value {
+    let mut shown =
+        json!({ "kind": object.kind.as_str(), "name": object.name.as_str(), "code": code, "message": message });
+    if let Some(namespace) = &object.namespace {
+        shown["namespace"] = namespace.as_str().into();
+    }
+    shown
+}
+
+/// Rules of Ingresses for the host, of which others may be served.
+fn refused_parts(wants: &Wanted, snapshot: &Snapshot) -> Vec<Value> {
+    let Wanted::ServerName(name) = wants else { return Vec::new() };
+    let mut found: Vec<(&ObjectRef, &str, &Refused)> = Vec::new();
+    for (object, status) in snapshot.statuses().filter(|(object, _)| object.kind == Kind::Ingress) {
+        for (part, outcome) in status.detail.parts() {
+            let host = part.split('/').next().and_then(|host| DnsName::parse(host).ok());
+            // Clusters, certificates and annotations are parts, too.
+            if let Err(refused) = outcome
+                && refused.field.starts_with("rules[")
+                && host.is_some_and(|host| stands_for(&host, name))
+            {
+                found.push((object, part, refused));
+            }
+        }
+    }
+    found.sort_by_key(|(object, part, _)| (*object, *part));
+    let shown = found
+        .into_iter()
+        .take(MOST_SHOWN)
+        .map(|(object, part, Refused { refusal, .. })| show(object, refusal.code(), &format!("{part}: {refusal}")));
+    shown.collect()
+}
+
+/// Whether a host of a rule is for a name.
+fn stands_for(host: &DnsName, name: &DnsName) -> bool {
+    host == name || host.is_wildcard() && host.parent() == name.parent()
+}
+
 fn does_want(object: &ObjectRef, wants: &Wanted, database: &Database) -> Result<bool, DatabaseError> {
     let Some(record) = database.get(object)? else { return Ok(false) };
-    if object.kind == Kind::Cluster && !may_want(&object.name, &record.text, wants) {
+    if object.kind != Kind::Zone && !may_want(&object.name, &record.text, wants) {
         return Ok(false);
     }
     let Ok(manifest) = manifest::document::to_json(&record.text) else { return Ok(false) };
@@ -44,7 +83,11 @@ fn does_want(object: &ObjectRef, wants: &Wanted, database: &Database) -> Result<
         (Kind::Zone, Wanted::ServerName(name)) => {
             return Ok(parsed(&spec["domain"]).is_some_and(|domain| name.is_at_or_under(&domain)));
         }
-        (Kind::Zone, Wanted::ClusterId { .. }) => return Ok(false),
+        (Kind::Ingress, Wanted::ServerName(name)) => {
+            let mut hosts = spec["rules"].as_array().into_iter().flatten().filter_map(|rule| parsed(&rule["host"]));
+            return Ok(hosts.any(|host| stands_for(&host, name)));
+        }
+        (Kind::Zone | Kind::Ingress, Wanted::ClusterId { .. }) => return Ok(false),
         (_, Wanted::ClusterId { id, .. }) => {
             let own = spec["clusterID"].as_str().unwrap_or(object.name.as_str());
             return Ok(own.as_bytes() == id);
@@ -61,7 +104,8 @@ fn does_want(object: &ObjectRef, wants: &Wanted, database: &Database) -> Result<
     Ok(zone.map_or_else(|| is_named_in(&object.name, wants), |zone| would_be_called(object, &zone, name)))
 }
 
-/// Spares parsing nearly all of them: a Cluster is called by what contains its name, and wants else what it spells.
+/// Spares parsing nearly all of them: a Cluster is called by what contains its name, and wants else what it spells; so does an
+/// Ingress, or it spells a wildcard.
 fn may_want(name: &ObjectName, text: &str, wants: &Wanted) -> bool {
     match wants {
         Wanted::ClusterId { id, .. } => {
@@ -69,7 +113,8 @@ fn may_want(name: &ObjectName, text: &str, wants: &Wanted) -> bool {
         }
         Wanted::ServerName(asked) => {
             let asked = asked.to_string();
-            asked.contains(name.as_str()) || text.to_ascii_lowercase().contains(&asked)
+            let text = text.to_ascii_lowercase();
+            asked.contains(name.as_str()) || text.contains(&asked) || text.contains("*.")
         }
     }
 }

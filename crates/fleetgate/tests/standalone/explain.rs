@@ -200,7 +200,7 @@ fn questions_that_make_no_sense_are_told_so() {
         (&[""], "name: a DNS name must not be empty"),
         (&["a..b"], "name: the name has an empty label"),
         (&[&long_name], "name: the name is longer than 255 octets"),
-        (&["https://api.open.fleet.example/"], "give the host name alone"),
+        (&["api.open.fleet.example/"], "give the host name alone, or a whole URL"),
     ] {
         let output = server.explain(arguments);
         assert!(!output.status.success(), "{arguments:?}");

@@ -11,6 +11,7 @@ mod crash;
 mod demo;
 mod diff;
 mod explain;
+mod explain_requests;
 mod federation;
 mod hand_over;
 mod live_changes;

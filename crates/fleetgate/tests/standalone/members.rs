@@ -1,20 +1,20 @@
 //! One host, two clusters: requests and DNS go to the members that are well, nearest first.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server::{BASE, Fleet, PATIENCE, Server, nowhere};
+use crate::server::{BASE, Fleet, PATIENCE, Server, ask_over_tls, connect, nowhere, own_address, tls_client};
 
-const HOST: &str = "www.c1.fleet.example";
+pub(crate) const HOST: &str = "www.c1.fleet.example";
 
 /// An ingress controller: says which it is, and ends connections without a word while it is down.
-struct Member {
-    address: SocketAddr,
-    is_down: Arc<AtomicBool>,
+pub(crate) struct Member {
+    pub(crate) address: SocketAddr,
+    pub(crate) is_down: Arc<AtomicBool>,
 }
 
 impl Member {
@@ -71,7 +71,7 @@ spec:
     )
 }
 
-fn ingress(entry: &str, host: &str, more: &str) -> String {
+pub(crate) fn ingress(entry: &str, host: &str, more: &str) -> String {
     format!(
         "\
 apiVersion: fleetgate.dev/v1alpha1
@@ -101,16 +101,20 @@ spec:
     )
 }
 
-struct Fixture {
-    server: Server,
-    near: Member,
-    far: Member,
-    fleet: Fleet,
+pub(crate) struct Fixture {
+    pub(crate) server: Server,
+    pub(crate) near: Member,
+    pub(crate) far: Member,
+    pub(crate) fleet: Fleet,
 }
 
 impl Fixture {
-    /// Clients of this machine are near the first member.
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Clients of this machine and those of 203.0.113.0/24 are near the first member, those of 198.51.100.0/24 near the second.
+    pub(crate) fn with(files: &[(&str, &str)]) -> Self {
         let (near, far) = (Member::start("near", "127.0.0.1"), Member::start("far", "127.0.0.2"));
         let made = rcgen::generate_simple_self_signed([HOST.to_owned()]).unwrap();
         let indented = |pem: &str| pem.trim().replace('\n', "\n    ");
@@ -126,11 +130,14 @@ impl Fixture {
             ("vip.yaml", &ingress("vip", HOST, "  tls: [{secretName: web-tls}]\n")),
             ("dns.yaml", &ingress("dns", "dns.c1.fleet.example", "")),
             ("secret.yaml", &secret),
-            ("places.txt", "127.0.0.0/8 48.8 2.3\n"),
+            ("places.txt", "127.0.0.0/8 48.8 2.3\n203.0.113.0/24 48.8 2.3 eu\n198.51.100.0/24 34.7 135.5 jp\n"),
         ]);
+        for (file, text) in files {
+            fleet.write(file, text);
+        }
         std::fs::write(fleet.folder().join("ca.pem"), made.cert.pem()).unwrap();
         // One address for control planes and for HTTPS.
-        let shared = nowhere();
+        let shared = own_address();
         let mut command = fleet.command("127.0.0.1:0".parse().unwrap(), "127.0.0.1:0".parse().unwrap());
         let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         command = crate::server::fleetgate();
@@ -159,7 +166,7 @@ impl Fixture {
         curl.arg(format!("{scheme}://{HOST}:{port}/cart")).output().unwrap()
     }
 
-    fn asked(&self, scheme: &str) -> String {
+    pub(crate) fn asked(&self, scheme: &str) -> String {
         let output = self.curl(scheme, &[]);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -232,4 +239,91 @@ fn ask_all_the_while(address: SocketAddr, stop: &AtomicBool) -> usize {
         answered += 1;
     }
     answered
+}
+
+/// Sends what it is given octet by octet, as slowly as the door reads.
+struct Drip(TcpStream);
+
+impl Write for Drip {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.write(&octets[..octets.len().min(1)])
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Read for Drip {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Fixture {
+    fn metric(&self, line_start: &str) -> Option<u64> {
+        let metrics = self.server.http("/metrics", "127.0.0.1").1;
+        metrics.lines().find_map(|line| line.strip_prefix(line_start))?.trim().parse().ok()
+    }
+
+    /// A connection of which the door has seen the first octets.
+    fn begin(&self, octets: &[u8]) -> TcpStream {
+        let undecided = "fleetgate_gateway_undecided_connections{door=\"sni\"}";
+        let before = self.metric(undecided).unwrap();
+        let mut stream = connect(self.server.sni);
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(octets).unwrap();
+        let begun = Instant::now();
+        while self.metric(undecided) != Some(before + 1) {
+            assert!(begun.elapsed() < PATIENCE, "the door does not take the connection");
+        }
+        stream
+    }
+}
+
+fn hello(fixture: &Fixture) -> Vec<u8> {
+    let mut hello = Vec::new();
+    tls_client(&fixture.fleet.folder().join("ca.pem"), HOST).write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// A hello in pieces is read by one door and answered by another, which must not lose an octet in between.
+#[test]
+fn a_hello_in_pieces_passes_the_address_that_two_doors_share() {
+    let fixture = Fixture::start();
+    let authority = fixture.fleet.folder().join("ca.pem");
+    let stream = connect(fixture.server.https.unwrap());
+    stream.set_nodelay(true).unwrap();
+    let answer = ask_over_tls(Drip(stream), &authority, HOST).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("near"), "{answer}");
+    fixture.server.terminate();
+}
+
+/// Who stalls is cut off by the door that has the connection then.
+#[test]
+fn a_hello_that_stalls_ends_in_the_time_of_the_door() {
+    let fixture = Fixture::start();
+    let hello = hello(&fixture);
+    let begun = Instant::now();
+    let mut stalled = fixture.begin(&hello[..hello.len() / 2]);
+    // All of it, and then nothing: the handshake stalls at the other door.
+    let mut silent = connect(fixture.server.sni);
+    silent.write_all(&hello).unwrap();
+
+    let mut received = Vec::new();
+    // The door is not polite to who has said nothing yet: an end is an end.
+    let _ = stalled.read_to_end(&mut received);
+    let first = begun.elapsed();
+    assert!(received.is_empty(), "{received:?}");
+    assert!((Duration::from_secs(4)..PATIENCE).contains(&first), "after {first:?}");
+    let timed_out = "fleetgate_gateway_connections_total{door=\"sni\",outcome=\"HelloTimeout\"}";
+    assert_eq!(fixture.metric(timed_out), Some(1));
+
+    let _ = silent.read_to_end(&mut received);
+    let second = begun.elapsed();
+    assert_eq!(received.first(), Some(&22), "the server's part of the handshake: {received:?}");
+    assert!((Duration::from_secs(9)..PATIENCE).contains(&second), "after {second:?}");
+    let refused = "fleetgate_web_refusals_total{door=\"https\",code=\"OpeningTimeout\"}";
+    assert_eq!(fixture.metric(refused), Some(1));
+    fixture.server.terminate();
 }

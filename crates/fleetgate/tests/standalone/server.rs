@@ -1,11 +1,12 @@
 //! A running `fleetgate`, the manifests it is given, and clients to meet it with.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
@@ -53,6 +54,15 @@ spec:
 /// Where nobody listens and nobody needs to.
 pub(crate) fn nowhere() -> SocketAddr {
     "127.0.0.1:9".parse().unwrap()
+}
+
+/// An address that only this call gives, where several flags must have the same port and so none can be left to the system.
+pub(crate) fn own_address() -> SocketAddr {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    // Nobody else is at this process' part of loopback.
+    let host = [127, high | 0x80, low, COUNT.fetch_add(1, Ordering::Relaxed)];
+    TcpListener::bind((std::net::Ipv4Addr::from(host), 0)).unwrap().local_addr().unwrap()
 }
 
 pub(crate) fn fleetgate() -> Command {
@@ -219,18 +229,25 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// What a server answers to a plain request, over TLS that is verified against `authority` for `name`.
-pub(crate) fn ask_over_tls(stream: TcpStream, authority: &Path, name: &str) -> Result<String, std::io::Error> {
+pub(crate) fn ask_over_tls<S>(stream: S, authority: &Path, name: &str) -> Result<String, std::io::Error>
+where
+    S: Read + Write,
+{
+    let mut stream = StreamOwned::new(tls_client(authority, name), stream);
+    write!(stream, "GET / HTTP/1.1\r\nhost: {name}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// TLS that is verified against `authority` for `name`.
+pub(crate) fn tls_client(authority: &Path, name: &str) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-    let connection = ClientConnection::new(config, ServerName::try_from(name.to_owned()).unwrap()).unwrap();
-    let mut stream = StreamOwned::new(connection, stream);
-    write!(stream, "GET / HTTP/1.1\r\nhost: {name}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    ClientConnection::new(config, ServerName::try_from(name.to_owned()).unwrap()).unwrap()
 }
 
 /// A backend that greets with `name` and echoes whatever comes, until the test ends.
