@@ -299,6 +299,27 @@ fn what_is_not_forwarded_is_told_with_the_rule() {
     fixture.server.terminate();
 }
 
+/// What `check` would refuse is what `explain` says is refused, with the same codes and words.
+#[test]
+fn check_and_explain_agree_about_what_is_refused() {
+    let fixture = fixture();
+    let checked = String::from_utf8(fixture.fleet.check().stdout).unwrap();
+    let stolen = explain(&fixture.server, "http://www.elsewhere.test/", &[])["refused"][0].clone();
+    let moved = explain(&fixture.server, "https://moved.c1.fleet.example/a", &[]);
+    let why = moved["gateway"]["noCertificate"][0].as_str().unwrap();
+    let (_, why) = why.split_once(": ").unwrap();
+    let (code, message) = why.split_once(": ").unwrap();
+    let (_, said) = stolen["message"].as_str().unwrap().split_once(": ").unwrap();
+    for (object, code, message) in
+        [("Ingress acme/stolen", stolen["code"].as_str().unwrap(), said), ("Ingress acme/moved", code, message)]
+    {
+        let told = format!("{object}: spec.");
+        assert!(checked.lines().any(|line| line.contains(&told) && line.contains(message)), "{message}: {checked}");
+        assert!(checked.lines().any(|line| line.trim() == code), "{code}: {checked}");
+    }
+    fixture.server.terminate();
+}
+
 #[test]
 fn people_are_told_in_words_of_a_request() {
     let fixture = fixture();
