@@ -275,14 +275,7 @@ impl Server {
         };
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
-        let requests = match &web {
-            Some(web) => web.insight(),
-            None => Arc::new(web::Insight::without_doors(&published.http).context("preparing explanations")?),
-        };
-        // Set once, here.
-        let _ = state.insight.set(doors.insight());
-        let _ = state.web.set(requests);
-        let _ = state.doors.set(api::Doors { sni: addresses.sni, http: addresses.http, https: addresses.https });
+        show_doors(&state, &doors, web.as_ref(), &published, &addresses)?;
         let interfaces =
             interfaces.into_iter().map(|listener| serve_http(listener, Arc::clone(&state), stop_http.clone()));
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
@@ -658,6 +651,25 @@ fn serve_reviews(
     let thread = std::thread::Builder::new().name("admission".into());
     let serve = admission.serve(listener, move || state.is_informed(), stop);
     thread.spawn(move || runtime.block_on(serve)).context("starting the thread of --admission")
+}
+
+/// To who asks what they would do.
+fn show_doors(
+    state: &api::State,
+    doors: &gateway::Serving,
+    web: Option<&web::Running>,
+    published: &Published,
+    addresses: &Addresses,
+) -> anyhow::Result<()> {
+    let requests = match web {
+        Some(web) => web.insight(),
+        None => Arc::new(web::Insight::without_doors(&published.http).context("preparing explanations")?),
+    };
+    // Set once, here.
+    let _ = state.insight.set(doors.insight());
+    let _ = state.web.set(requests);
+    let _ = state.doors.set(api::Doors { sni: addresses.sni, http: addresses.http, https: addresses.https });
+    Ok(())
 }
 
 /// Every connection takes two descriptors. Shells and systemd give 1,024 by default and allow far more to those who ask,
