@@ -8,6 +8,7 @@ mod explain;
 pub mod listen;
 mod load;
 pub mod objects;
+mod overflow;
 pub mod release;
 pub mod state;
 

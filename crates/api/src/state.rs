@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::Snapshot;
+use model::overflow::Tables;
 use prometheus_client::registry::Registry;
 use store::{Database, FolderError, RefusedFile};
 
@@ -36,6 +37,8 @@ pub struct State {
     pub verdicts: Arc<Verdicts>,
     /// What agents say of the load of their clusters.
     pub reports: Arc<Reports>,
+    /// What follows from that, and from what edges count.
+    pub tables: Arc<ArcSwap<Tables>>,
     /// Set once, where this process may let go what is held.
     pub releases: OnceLock<Arc<dyn Releases>>,
     /// Set once, where there is one.
@@ -87,6 +90,7 @@ impl State {
             agents,
             verdicts,
             reports: Arc::default(),
+            tables: Arc::default(),
             releases: OnceLock::new(),
             admin_credential,
             ready,

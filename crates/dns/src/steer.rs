@@ -142,15 +142,31 @@ impl Steered {
         for (known, member) in few.iter_mut().zip(&self.members) {
             *known = standings.of(member.key);
         }
+        // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
+        let choice = Asked { steering: &self.steering, client, turn: random, random };
+        let ranking = self.rank(&choice, &few, &standings);
+        // Whom the mode sends there, and what of it does not fit: the measured load says.
+        let first = ranking.members().next().and_then(|number| self.members.get(number));
+        let shares = first.and_then(|first| standings.shares(first.key)).unwrap_or_default();
+        if shares.is_empty() || ranking.situation == Situation::Panic {
+            return Choice { steered: self, standings, ranking, rtype, random, scope };
+        }
+        for (known, member) in few.iter_mut().zip(&self.members) {
+            known.share = shares.iter().find_map(|(key, share)| (*key == member.key).then_some(*share));
+        }
+        // Not the chance by which the first was drawn, where it was.
+        let choice = Asked { random: random.rotate_left(32), ..choice };
+        let ranking = self.rank(&choice, &few, &standings);
+        Choice { steered: self, standings, ranking, rtype, random, scope }
+    }
+
+    fn rank(&self, choice: &Asked<'_>, few: &[Known; FEW], standings: &Standings) -> Ranking {
         let members = self.members.iter().enumerate().map(|(number, member)| Candidate {
             cluster: &member.cluster,
             location: &member.location,
             known: few.get(number).copied().unwrap_or_else(|| standings.of(member.key)),
         });
-        // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
-        let choice = Asked { steering: &self.steering, client, turn: random, random };
-        let ranking = steering::order(&choice, members);
-        Choice { steered: self, standings, ranking, rtype, random, scope }
+        steering::order(choice, members)
     }
 }
 

@@ -18,6 +18,7 @@ mod keeper;
 mod leading;
 mod load;
 mod node_proxy;
+mod overflow;
 mod places;
 mod release;
 mod serve;
@@ -25,6 +26,7 @@ mod stand_in;
 mod sync;
 mod table;
 mod telemetry;
+mod web_doors;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `fleetgate serve`, and the roles of a hub: one process, with as much of everything as its job asks for.
 
 use std::future::pending;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,10 @@ use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
+use crate::overflow::{self, Overflow};
 use crate::places;
 use crate::telemetry::{self, ControlMetrics};
+use crate::web_doors::{self, WebDoor};
 
 /// What sockets are called that pass from process to process; those of doors and interfaces by their flags.
 const DNS_UDP: &str = "--dns/udp";
@@ -77,6 +79,8 @@ pub(crate) struct Server {
     stop_http: CancellationToken,
     doors: gateway::Serving,
     web: Option<web::Running>,
+    /// For as long as anything is served.
+    _overflow: overflow::Running,
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
     interfaces: Vec<std::thread::JoinHandle<()>>,
@@ -263,9 +267,11 @@ impl Server {
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
-        let web = serve_web(http, https, job, &addresses, &published, &guides, &web_metrics);
+        let overflow = Overflow::new(&host_name(), &state.tables, makes_tables(job));
+        let web = web_doors::serve(http, https, job, &addresses, &published, &guides, &overflow, &web_metrics);
         let web = web.context("starting --http and --https")?;
-        let terminate = web.as_ref().filter(|_| terminates).map(|web| terminate(web.desk()));
+        let overflow = overflow.start(web.as_ref().map(web::Running::sights), &published.http, &state.reports)?;
+        let terminate = web.as_ref().filter(|_| terminates).map(|web| web_doors::terminate(web.desk()));
         let settings = gateway::Settings {
             terminate,
             cut_disallowed: !job.doors.keep_disallowed,
@@ -309,6 +315,7 @@ impl Server {
             stop_http,
             doors,
             web,
+            _overflow: overflow,
             dns,
             drain,
             interfaces,
@@ -450,74 +457,6 @@ fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> a
     }
 }
 
-/// A listener for HTTP.
-struct WebDoor {
-    kind: web::DoorKind,
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl WebDoor {
-    fn open(at: SocketAddr, kind: web::DoorKind, inheritance: &mut Inheritance) -> anyhow::Result<Self> {
-        let listener = match inheritance.take(kind.flag(), at).pop() {
-            Some(listener) => TcpListener::from(listener),
-            None => web::bind(at).with_context(|| format!("binding {} on {at}", kind.flag()))?,
-        };
-        let address = listener.local_addr().with_context(|| format!("the address of {}", kind.flag()))?;
-        Ok(Self { kind, listener, address })
-    }
-}
-
-/// None where neither requests nor DNS ask for members. DNS alone has them checked.
-fn serve_web(
-    http: Option<WebDoor>,
-    https: Option<WebDoor>,
-    job: &Job,
-    addresses: &Addresses,
-    published: &Published,
-    guides: &dns::Guides,
-    metrics: &web::Metrics,
-) -> Result<Option<web::Running>, web::StartError> {
-    let has_doors = job.doors.http.is_some() || job.doors.https.is_some();
-    if !has_doors && job.answers.dns.is_none() {
-        return Ok(None);
-    }
-    let settings = web::Settings {
-        threads: if has_doors { web::Settings::default().threads } else { 0 },
-        trusted_proxies: job.doors.trusted_proxies.clone().into(),
-        outer_header: Some(outer_header),
-        places: Arc::clone(&guides.places),
-        standings: Arc::clone(&guides.standings),
-        checks: !job.members.no_checks,
-        redirect_port: addresses.https.map(|address| address.port()),
-        ..web::Settings::default()
-    };
-    let listeners = |door: Option<WebDoor>| door.into_iter().map(|door| door.listener).collect();
-    let doors = web::Doors { http: listeners(http), https: listeners(https) };
-    web::start(settings, doors, &published.http, metrics).map(Some)
-}
-
-/// Load balancers speak the same way in front of all doors.
-fn outer_header(received: &[u8]) -> web::Outer {
-    use gateway::outer_header::{Parsed, parse};
-    match parse(received) {
-        Ok(Parsed::Incomplete) => web::Outer::Incomplete,
-        Ok(Parsed::Complete { client, length }) => {
-            web::Outer::Complete { client: client.map(|client| client.0), length }
-        }
-        Err(_) => web::Outer::Malformed,
-    }
-}
-
-/// What the door by server name does not pass through.
-fn terminate(desk: web::Desk) -> gateway::Terminate {
-    gateway::Terminate::new(move |gateway::Terminated { stream, received, client }| {
-        if !desk.give(web::Given { stream, received, client }) {
-            tracing::debug!(%client, "no thread has room for a connection to --https");
-        }
-    })
-}
-
 fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
     match inheritance.take(interface.flag(), at).pop() {
         Some(listener) => Listener::adopt(interface, listener).context("taking over --admin or --metrics"),
@@ -619,6 +558,14 @@ fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission:
             FailurePolicy::Fail => admission::FailurePolicy::Fail,
             FailurePolicy::Ignore => admission::FailurePolicy::Ignore,
         },
+    }
+}
+
+/// Whoever does everything by itself. Roles of a hub have a leader.
+fn makes_tables(job: &Job) -> bool {
+    match &job.home {
+        JobHome::Folder(_) => true,
+        JobHome::Hub { roles, .. } => roles.controller && (roles.gateway || roles.dns),
     }
 }
 

@@ -3,9 +3,10 @@
 //! Agents report what a service serves in their cluster and how busy it is; [`Capacity`] makes of that what the cluster can take.
 //! [`pour`] lets the demand of all edges run into the capacities, nearest first, and gives one [`Table`] that all edges share:
 //! shares for each, and what to refuse where everything is full. Between two tables a [`Guard`] at each edge holds back what would
-//! pile up. `docs/overflow.md` has the formulae and what they do in a simulation.
+//! pile up. [`desk`] has what edges and agents tell, and makes the tables of all services once a second. `docs/overflow.md` has the formulae and what they do in a simulation.
 
 pub mod capacity;
+pub mod desk;
 pub mod guard;
 pub mod table;
 pub mod waterfall;
@@ -15,8 +16,9 @@ use std::time::Duration;
 use crate::fact::Timestamp;
 
 pub use capacity::{BadReport, Capacity, Limits, Report, utilization};
+pub use desk::{Desk, Destination, MemberSeen, Seen, Sighting, Tables, TooManyEdges};
 pub use guard::{Choice, Guard, Permit, RetryBudget};
-pub use table::{Basis, Cell, Out, Reason, Room, Row, Shed, Table};
+pub use table::{Basis, Cell, Origin, Out, Reason, Room, Row, Shed, Table};
 pub use waterfall::{Edge, TooLarge, pour, ring};
 
 /// Requests per second that are more than any cluster serves. What nobody has declared or measured counts as this much, so that only

@@ -47,6 +47,12 @@ impl HttpTable {
         self.hosts.iter()
     }
 
+    /// Every entry, as often as a route leads to it.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        let hosts = self.hosts.values().chain(self.elsewhere.values());
+        hosts.flat_map(|host| host.routes.iter().map(|route| &route.entry).chain(&host.default))
+    }
+
     /// Of hosts by their patterns, without a plan.
     pub fn of(hosts: impl IntoIterator<Item = (DnsName, Host)>) -> Self {
         let hosts = hosts.into_iter().map(|(pattern, host)| (pattern, Arc::new(host))).collect();

@@ -12,7 +12,7 @@ use crate::identity::ClusterName;
 use crate::ingress::Steering;
 use crate::network::{Coordinates, Location};
 pub use ranking::{Ranked, Ranking, order};
-pub use standing::{MemberKey, Standings};
+pub use standing::{MemberKey, Shares, Standings};
 
 /// What a choice follows from, the members aside.
 #[derive(Debug, Clone, Copy)]

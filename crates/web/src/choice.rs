@@ -1,5 +1,8 @@
 //! Which member a request goes to, and what is known of members.
 //!
+//! The policy's mode and health say where a request belongs: its home. Where there is a table of the overflow, it says how much of that fits
+//! there, and where the rest goes (`overflow.rs`).
+//!
 //! What is known belongs to an entry, not to a cluster: one bad service of a cluster says nothing about its others.
 
 #[cfg(test)]
@@ -12,13 +15,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use model::ingress::{Backend, Steering, UpstreamTls};
-use model::overflow::RetryBudget;
+use model::ClusterName;
+use model::ingress::{Steering, UpstreamTls};
+use model::overflow::{self, Destination, Permit, RetryBudget, Shed};
 use model::routes::{Entry, HttpTable, Member};
-use model::steering::{self, Asked, Candidate, Known, Ranking, Unhealthy, Whereabouts};
-use model::{ClusterName, ObjectRef};
+use model::steering::{self, Asked, Candidate, Known, Ranking, Situation, Unhealthy, Whereabouts};
 
 use crate::metrics::RouteCounts;
+use crate::overflow::{Plan, Plans, Ways};
 
 /// So many failures in a row put a member aside; a restart of an ingress controller has a few.
 const FAILURES: u32 = 5;
@@ -36,46 +40,112 @@ pub struct Visitor<'a> {
     pub places: &'a ArcSwapOption<geo::Map>,
 }
 
-/// The member to try next, of those that were not tried yet, as the policy steers.
+/// What to do with a request.
+#[derive(Debug)]
+pub enum Choice<'a> {
+    /// Ask this one, and hold what is given with it until it has answered.
+    Ask(&'a Arc<Member>, Option<Permit>),
+    /// All are full: refuse it.
+    Shed,
+    /// There is nobody left to ask.
+    Nobody,
+}
+
+/// The member to try next, of those that were not tried yet, as the policy steers and the measured load allows.
 pub fn choose<'a>(
     entry: &'a Entry,
     outlook: &EntryOutlook,
     tried: &[ClusterName],
     client: &Visitor<'_>,
     now: Instant,
-) -> Option<&'a Arc<Member>> {
+) -> Choice<'a> {
     let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !addresses(entry, member).is_empty();
-    if let [only] = &*entry.members {
-        return Some(only).filter(is_left);
+    let is_first = tried.is_empty();
+    if is_first {
+        outlook.came.fetch_add(1, Ordering::Relaxed);
     }
+    let plan = outlook.plans.fresh(now);
+    if let ([only], None) = (&*entry.members, &plan) {
+        return Some(only).filter(is_left).map_or(Choice::Nobody, |member| Choice::Ask(member, None));
+    }
+    let plan = plan.as_deref();
     // Another try is nobody's turn.
-    let turn = outlook.turn.fetch_add(usize::from(tried.is_empty()), Ordering::Relaxed);
-    let ranking = rank(entry, Some(outlook), Some(client), turn, now);
-    ranking.members().filter_map(|number| entry.members.get(number)).find(is_left)
+    let turn = outlook.turn.fetch_add(usize::from(is_first), Ordering::Relaxed);
+    let known = |member: &Member| outlook.expected(member, plan, now);
+    let Preferred { ranking, home } = rank(entry, known, Some(client), turn);
+    let ranked = |ranking: &Ranking| {
+        let best = ranking.members().filter_map(|number| entry.members.get(number)).find(is_left);
+        best.map_or(Choice::Nobody, |member| Choice::Ask(member, None))
+    };
+    if let (true, Some(home)) = (is_first, home) {
+        outlook.is_home(home);
+    }
+    let Some(ways) = ways(plan, &ranking, home) else { return ranked(&ranking) };
+    let guard = &ways.guard;
+    let find = |permit: &Permit| entry.members.iter().find(|member| member.cluster == *permit.cluster());
+    let mut choice = if is_first { guard.choose(ways.point()) } else { guard.choose_after(tried) };
+    if let overflow::Choice::Send(permit) = &choice
+        && find(permit).is_none_or(|member| !is_left(&member) || known(member).unhealthy.is_some())
+    {
+        // Something is known here that the table does not know yet.
+        let avoided = entry.members.iter().filter(|member| !is_left(member) || known(member).unhealthy.is_some());
+        let mut avoided: Vec<ClusterName> = avoided.map(|member| member.cluster.clone()).collect();
+        avoided.push(permit.cluster().clone());
+        choice = guard.choose_after(&avoided);
+    }
+    match choice {
+        overflow::Choice::Send(permit) => match find(&permit) {
+            Some(member) => Choice::Ask(member, Some(permit)),
+            None => ranked(&ranking),
+        },
+        overflow::Choice::Shed(Shed::AllOut) if is_first => ranked(&ranking),
+        overflow::Choice::Shed(_) if is_first => Choice::Shed,
+        overflow::Choice::Shed(_) => Choice::Nobody,
+    }
 }
 
-/// All members in the order in which they are to be tried. Without an outlook nothing is known of any, without a client nothing of
-/// its place.
-pub fn rank(
-    entry: &Entry,
-    outlook: Option<&EntryOutlook>,
+/// Where a request belongs by the policy's mode and by health.
+pub(crate) struct Preferred<'a> {
+    pub(crate) ranking: Ranking,
+    /// None where it belongs to nobody in particular.
+    pub(crate) home: Option<&'a Arc<Member>>,
+}
+
+/// Without a client nothing is known of its place.
+pub(crate) fn rank<'a>(
+    entry: &'a Entry,
+    known: impl Fn(&Member) -> Known + Copy,
     client: Option<&Visitor<'_>>,
     turn: usize,
-    now: Instant,
-) -> Ranking {
+) -> Preferred<'a> {
     let steering = &entry.policy.steering;
     let client = client.filter(|_| matches!(steering, Steering::Geo));
     let places = client.map(|client| client.places.load());
     let located =
         places.as_ref().zip(client).and_then(|(places, client)| Some(places.as_ref()?.locate(client.address)));
-    let client = located.and_then(|located| located.place).map(Whereabouts::from).unwrap_or_default();
+    let place = located.and_then(|located| located.place);
+    let client = place.map(Whereabouts::from).unwrap_or_default();
     let asked = Asked { steering, client, turn: turn as u64, random: fastrand::u64(..) };
     let members = entry.members.iter().map(|member| Candidate {
         cluster: &member.cluster,
         location: &member.location,
-        known: outlook.map(|outlook| outlook.known(member, now)).unwrap_or_default(),
+        known: known(member),
     });
-    steering::order(&asked, members)
+    let ranking = steering::order(&asked, members);
+    let has_home = match steering {
+        Steering::Geo => place.is_some(),
+        Steering::Weighted(_) | Steering::RoundRobin => true,
+        Steering::Latency | Steering::Failover(_) => false,
+    };
+    let home = ranking.members().next().filter(|_| has_home).and_then(|number| entry.members.get(number));
+    Preferred { ranking, home }
+}
+
+/// What the measured load says of such requests, where it has a say: where nobody is well it may be the checks that fail, and what
+/// follows from them.
+pub(crate) fn ways<'p>(plan: Option<&'p Plan>, ranking: &Ranking, home: Option<&Arc<Member>>) -> Option<&'p Ways> {
+    let plan = plan.filter(|_| ranking.situation != Situation::Panic)?;
+    plan.ways(home.map(|home| &home.cluster))
 }
 
 /// Where a member takes what the policy asks for.
@@ -90,7 +160,7 @@ pub fn addresses<'a>(entry: &Entry, member: &'a Member) -> &'a [SocketAddr] {
 #[derive(Debug)]
 pub struct Members {
     since: Instant,
-    entries: RwLock<HashMap<(ObjectRef, Backend), Arc<EntryOutlook>>>,
+    entries: RwLock<HashMap<Destination, Arc<EntryOutlook>>>,
     /// How many there were after those that are gone were last taken out.
     swept: AtomicUsize,
 }
@@ -105,6 +175,10 @@ pub struct EntryOutlook {
     last_asked: AtomicU64,
     retries: RetryBudget,
     pub(crate) counts: RouteCounts,
+    /// Requests since somebody last asked.
+    pub(crate) came: AtomicU64,
+    /// What the overflow's table says.
+    pub(crate) plans: Plans,
 }
 
 /// What is known of a member of an entry.
@@ -123,6 +197,12 @@ pub struct Outlook {
     has_answered: AtomicBool,
     /// Its checks say that it is not well.
     is_failing: AtomicBool,
+    /// Since somebody last asked: requests whose home it is, those that it answered, and the microseconds of the quickest.
+    pub(crate) home_of: AtomicU64,
+    pub(crate) answers: AtomicU64,
+    pub(crate) quickest: AtomicU64,
+    /// How far away it is in time, in microseconds; 0 is not known. What an answer took at least, so that it does not rise with the load.
+    pub(crate) round_trip: AtomicU64,
 }
 
 impl Members {
@@ -132,19 +212,13 @@ impl Members {
 
     /// Of an entry that is being asked for; it is in the table now.
     pub fn of(&self, entry: &Entry, table: &HttpTable, now: Instant) -> Arc<EntryOutlook> {
-        let key = || (entry.object.clone(), entry.backend.clone());
-        let outlook = self.peek(entry).unwrap_or_else(|| self.insert(key(), entry, table, now));
+        let key = Destination::from(entry);
+        let outlook = self.find(&key).unwrap_or_else(|| self.insert(key, entry, table, now));
         outlook.last_asked.store(self.moment(now), Ordering::Relaxed);
         outlook
     }
 
-    /// The same for who only looks; none before anybody asked for it.
-    pub fn peek(&self, entry: &Entry) -> Option<Arc<EntryOutlook>> {
-        let key = (entry.object.clone(), entry.backend.clone());
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
-    }
-
-    fn insert(&self, key: (ObjectRef, Backend), entry: &Entry, table: &HttpTable, now: Instant) -> Arc<EntryOutlook> {
+    fn insert(&self, key: Destination, entry: &Entry, table: &HttpTable, now: Instant) -> Arc<EntryOutlook> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         // Doubling pays for looking at all of them.
         if entries.len() > 64 + 2 * self.swept.load(Ordering::Relaxed) {
@@ -163,7 +237,17 @@ impl Members {
         all
     }
 
-    fn retain(&self, entries: &mut HashMap<(ObjectRef, Backend), Arc<EntryOutlook>>, table: &HttpTable, now: Instant) {
+    /// All that are known, by what they are of.
+    pub(crate) fn all(&self) -> Vec<(Destination, Arc<EntryOutlook>)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().map(|(key, outlook)| (key.clone(), Arc::clone(outlook))).collect()
+    }
+
+    pub(crate) fn find(&self, key: &Destination) -> Option<Arc<EntryOutlook>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(key).map(Arc::clone)
+    }
+
+    fn retain(&self, entries: &mut HashMap<Destination, Arc<EntryOutlook>>, table: &HttpTable, now: Instant) {
         let mut there = HashSet::new();
         for (_, host) in table.hosts() {
             there.extend(host.routes().iter().map(|route| &route.entry.object));
@@ -171,7 +255,7 @@ impl Members {
         }
         // Rules without a host are in no list of hosts: for them what was asked of late is kept.
         let late = self.moment(now).saturating_sub(KEPT.as_secs());
-        entries.retain(|(object, _), known| there.contains(object) || known.last_asked.load(Ordering::Relaxed) >= late);
+        entries.retain(|key, known| there.contains(&key.ingress) || known.last_asked.load(Ordering::Relaxed) >= late);
     }
 
     fn moment(&self, now: Instant) -> u64 {
@@ -189,6 +273,36 @@ impl EntryOutlook {
             last_asked: AtomicU64::new(0),
             retries: RetryBudget::default(),
             counts: RouteCounts::default(),
+            came: AtomicU64::new(0),
+            plans: Plans::default(),
+        }
+    }
+
+    /// A request came whose home this member is.
+    fn is_home(&self, member: &Member) {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, outlook)) = members.iter().find(|(uid, _)| *uid == member.uid) {
+            outlook.home_of.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The members that were ever asked, by their UIDs.
+    pub(crate) fn members(&self) -> Vec<(Arc<str>, Arc<Outlook>)> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What requests go by: a member that the table takes out is out, whatever is seen from here.
+    pub(crate) fn expected(&self, member: &Member, plan: Option<&Plan>, now: Instant) -> Known {
+        let (known, agreed) = (self.known(member, now), plan.and_then(|plan| plan.out(&member.cluster)));
+        Known { unhealthy: agreed.or(known.unhealthy), ..known }
+    }
+
+    /// What everybody goes by: what the edges agree upon, or as it is seen from here where nobody has said so.
+    pub(crate) fn agreed(&self, member: &Member, now: Instant) -> Known {
+        let known = self.known(member, now);
+        match self.plans.fresh(now).as_deref() {
+            Some(plan) => Known { unhealthy: plan.out(&member.cluster), ..known },
+            None => known,
         }
     }
 
@@ -242,6 +356,10 @@ impl Outlook {
             latency: AtomicU64::new(0),
             has_answered: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
+            home_of: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            quickest: AtomicU64::new(u64::MAX),
+            round_trip: AtomicU64::new(0),
         }
     }
 
@@ -257,9 +375,18 @@ impl Outlook {
         self.is_failing.store(is_failing, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed)
+    }
+
+    /// A check was answered after this long.
+    pub(crate) fn checked(&self, after: Duration) {
+        self.quickest.fetch_min(u64::try_from(after.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// What a choice goes by.
     fn known(&self, now: Instant) -> Known {
-        let unhealthy = if self.is_failing.load(Ordering::Relaxed) {
+        let unhealthy = if self.is_failing() {
             Some(Unhealthy::FailedChecks)
         } else {
             self.is_ejected(now).then_some(Unhealthy::Ejected)
@@ -280,7 +407,11 @@ impl Outlook {
         } else {
             self.latency.store(micros, Ordering::Relaxed);
         }
+        if micros < self.quickest.load(Ordering::Relaxed) {
+            self.quickest.fetch_min(micros, Ordering::Relaxed);
+        }
         if is_well {
+            self.answers.fetch_add(1, Ordering::Relaxed);
             self.failures.store(0, Ordering::Relaxed);
             self.ejections.store(0, Ordering::Relaxed);
         } else {
@@ -306,17 +437,28 @@ impl Outlook {
 
 /// A request that a member has, until it is dropped.
 #[derive(Debug)]
-pub struct InFlight(pub(crate) Arc<Outlook>);
+pub struct InFlight {
+    outlook: Arc<Outlook>,
+    /// The table's leave to send it, and since when.
+    permit: Option<(Permit, Instant)>,
+}
 
 impl InFlight {
-    pub fn new(outlook: &Arc<Outlook>) -> Self {
+    pub fn new(outlook: &Arc<Outlook>, permit: Option<Permit>, now: Instant) -> Self {
         outlook.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(outlook))
+        Self { outlook: Arc::clone(outlook), permit: permit.map(|permit| (permit, now)) }
+    }
+
+    /// It was answered to the end, or has become something else than a request.
+    pub(crate) fn answered(&mut self) {
+        if let Some((permit, since)) = self.permit.take() {
+            permit.answered(since.elapsed());
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.outlook.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

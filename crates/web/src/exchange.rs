@@ -104,6 +104,13 @@ impl Exchange {
         self.status = status;
     }
 
+    /// It is no request any more, but another protocol.
+    pub(crate) fn switched(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.answered();
+        }
+    }
+
     pub(crate) fn refused(&mut self, status: StatusCode, code: &'static str) {
         (self.status, self.refusal) = (status, Some(code));
     }
@@ -128,6 +135,9 @@ impl Drop for Exchange {
         self.link.hand(self.number, false);
         self.link.ended();
         let took = self.start.elapsed();
+        if let Some(in_flight) = self.in_flight.as_mut().filter(|_| self.refusal.is_none() && !self.is_broken) {
+            in_flight.answered();
+        }
         if let Some(route) = &self.route {
             route.counts.count(self.link.protocol, self.status, took);
         }

@@ -14,12 +14,13 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ingress::{Certificate, PathMatch, Steering};
+use model::overflow::{Basis, Destination, Row, Shed, Table, UNLIMITED};
 use model::routes::{Entry, HostRule, HttpTable, Member};
 use model::steering::{Known, Reason, Situation};
-use model::{Blame, Cidr, DnsName, ObjectName, ObjectRef};
+use model::{Blame, Cidr, ClusterName, DnsName, ObjectName, ObjectRef};
 
 use crate::certificates::Certificates;
-use crate::choice::{self, Members, Visitor};
+use crate::choice::{self, Members, Preferred, Visitor};
 use crate::decision;
 use crate::listen::{DoorKind, StartError};
 use crate::refusal::Refusal;
@@ -127,8 +128,34 @@ pub struct Choice {
     pub place: Option<geo::Place>,
     /// Whether their health and their times are known here.
     pub is_informed: bool,
+    /// Where the measured load has a say.
+    pub overflow: Option<Overflow>,
     /// In the order in which they are tried.
     pub members: Vec<Prospect>,
+}
+
+/// What the measured load says of requests like this one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overflow {
+    /// Where they belong by the mode alone; none where that is nobody in particular.
+    pub home: Option<ClusterName>,
+    /// How many come here in a second.
+    pub demand: f64,
+    /// The part that is refused.
+    pub shed: f64,
+}
+
+/// What it says of a member.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The part of such requests that it gets.
+    pub share: f64,
+    /// Why: a fixed word, and a sentence.
+    pub code: &'static str,
+    pub text: String,
+    /// Requests per second that it can take of all edges; none where that is not known.
+    pub rate: Option<f64>,
+    pub basis: Basis,
 }
 
 #[derive(Debug)]
@@ -140,6 +167,7 @@ pub struct Prospect {
     pub in_flight: u32,
     /// Where it is asked. Without any it is passed over.
     pub addresses: Vec<SocketAddr>,
+    pub load: Option<Load>,
 }
 
 impl Insight {
@@ -216,6 +244,7 @@ impl Insight {
             };
         }
         match choice.chosen() {
+            None if choice.overflow.is_some() => Verdict::Refused(Refusal::AllFull),
             None => Verdict::Refused(Refusal::NoMember),
             Some(_) if choice.situation == Situation::Panic => Verdict::Doubtful,
             Some(_) => Verdict::Forwarded,
@@ -223,30 +252,70 @@ impl Insight {
     }
 
     fn choose(&self, entry: &Arc<Entry>, from: Option<IpAddr>, now: Instant) -> Choice {
-        let outlook = self.members.peek(entry);
+        let outlook = self.members.find(&Destination::from(&**entry));
+        let plan = outlook.as_ref().and_then(|outlook| outlook.plans.fresh(now));
+        let known = |member: &Member| {
+            outlook.as_ref().map(|outlook| outlook.expected(member, plan.as_deref(), now)).unwrap_or_default()
+        };
         let visitor = from.map(|address| Visitor { address, places: &self.places });
         let turn = outlook.as_ref().map_or(0, |outlook| outlook.turn());
-        let ranking = choice::rank(entry, outlook.as_deref(), visitor.as_ref(), turn, now);
+        let Preferred { ranking, home } = choice::rank(entry, known, visitor.as_ref(), turn);
+        let row = choice::ways(plan.as_deref(), &ranking, home).and(plan.as_ref());
+        let row = row.and_then(|plan| plan.row(home.map(|home| &home.cluster)));
+        // Where all are out, it is the mode's say after all.
+        let row = row.filter(|(_, row)| row.why_shed != Some(Shed::AllOut));
         let ranked = ranking.reasons().filter_map(|ranked| Some((entry.members.get(ranked.member)?, ranked.reason)));
         let members = ranked.map(|(member, reason)| Prospect {
             member: Arc::clone(member),
             reason,
-            known: outlook.as_ref().map(|outlook| outlook.known(member, now)).unwrap_or_default(),
+            known: known(member),
             in_flight: outlook.as_ref().and_then(|outlook| outlook.of(member)).map_or(0, |known| known.in_flight()),
             addresses: choice::addresses(entry, member).to_vec(),
+            load: row.and_then(|(table, row)| Load::look_up(table, row, &member.cluster)),
         });
         let by_place = matches!(entry.policy.steering, Steering::Geo);
         let places = self.places.load();
         let located = places.as_ref().zip(from.filter(|_| by_place));
-        let place = located.and_then(|(places, from)| places.locate(from).place.cloned());
-        Choice { situation: ranking.situation, place, is_informed: self.is_checking, members: members.collect() }
+        Choice {
+            situation: ranking.situation,
+            place: located.and_then(|(places, from)| places.locate(from).place.cloned()),
+            is_informed: self.is_checking,
+            overflow: row.map(|(_, row)| Overflow {
+                home: row.origin.home.clone(),
+                demand: row.demand,
+                shed: row.shed,
+            }),
+            members: members.collect(),
+        }
+    }
+}
+
+impl Load {
+    fn look_up(table: &Table, row: &Row, cluster: &ClusterName) -> Option<Self> {
+        let place = table.place(cluster)?;
+        let (cell, (_, room)) = (row.cells.get(place)?, table.clusters.get(place)?);
+        Some(Self {
+            share: cell.share,
+            code: cell.reason.code(),
+            text: table.explain(cell),
+            rate: (room.out.is_some() || room.rate < UNLIMITED).then_some(room.rate),
+            basis: room.basis,
+        })
     }
 }
 
 impl Choice {
-    /// The first that can be asked.
+    /// The first that can be asked; where the measured load has a say, the one that gets most of such requests. None where all of
+    /// them are refused, or where there is nobody.
     pub fn chosen(&self) -> Option<&Prospect> {
-        self.members.iter().find(|prospect| !prospect.addresses.is_empty())
+        let mut left = self.members.iter().filter(|prospect| !prospect.addresses.is_empty());
+        if self.overflow.is_none() {
+            return left.next();
+        }
+        let share = |prospect: &Prospect| prospect.load.as_ref().map_or(0.0, |load| load.share);
+        let left = left.filter(|prospect| prospect.known.unhealthy.is_none() && share(prospect) > 0.0);
+        // Of equals the first.
+        left.reduce(|best, next| if share(next) > share(best) { next } else { best })
     }
 }
 
@@ -304,6 +373,7 @@ fn rule(
             let way = match (verdict, found.path) {
                 (Verdict::Redirected(_), _) => "annotation fleetgate.dev/redirect-to-https".to_owned(),
                 (Verdict::Refused(Refusal::NoMember), _) => "no cluster serves it".to_owned(),
+                (Verdict::Refused(Refusal::AllFull), _) => "all clusters are full, by the measured load".to_owned(),
                 (_, Some(PathMatch::Exact(path))) => format!("{host}, path {path} (Exact)"),
                 (_, Some(PathMatch::Prefix(path))) => format!("{host}, path {path} (Prefix)"),
                 (_, None) => format!("{host}, defaultBackend"),
@@ -356,6 +426,9 @@ impl Explanation {
         let cluster =
             || self.choice.as_ref().and_then(Choice::chosen).map_or("", |chosen| chosen.member.cluster.as_str());
         match &self.verdict {
+            Verdict::Forwarded if self.choice.as_ref().is_some_and(|choice| choice.overflow.is_some()) => {
+                format!("it is likely forwarded to the ingress of Cluster {}, by the measured load", cluster())
+            }
             Verdict::Forwarded => format!("it is forwarded to the ingress of Cluster {}", cluster()),
             Verdict::Doubtful => {
                 format!(

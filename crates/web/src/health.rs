@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
-use model::ingress::{Backend, HealthCheck};
+use model::ingress::{Backend, EntryMode, HealthCheck};
 use model::routes::{Entry, HttpTable, Member};
 use model::steering::{MemberKey, Standings};
 use model::{DnsName, ObjectRef};
@@ -94,7 +94,7 @@ impl Health {
         let mut table = this.table.load_full();
         let mut targets = targets(&table);
         let mut checked: HashMap<Key, Checked> = HashMap::new();
-        let mut under_way: JoinSet<(Key, bool)> = JoinSet::new();
+        let mut under_way: JoinSet<(Key, Option<Duration>)> = JoinSet::new();
         let mut publish_at = Instant::now();
         loop {
             let now_table = this.table.load_full();
@@ -108,13 +108,16 @@ impl Health {
             let tick = tokio::time::sleep(TICK);
             tokio::pin!(tick);
             loop {
-                let (key, succeeded) = tokio::select! {
+                let (key, took) = tokio::select! {
                     () = &mut tick => break,
                     Some(Ok(ended)) = under_way.join_next(), if !under_way.is_empty() => ended,
                 };
                 let (Some(checked), Some(target)) = (checked.get_mut(&key), targets.get(&key)) else { continue };
                 let before = checked.state;
-                checked.state = before.after(succeeded, target.check());
+                checked.state = before.after(took.is_some(), target.check());
+                if let Some(took) = took {
+                    this.checked(&table, target, took);
+                }
                 if before.is_well != checked.state.is_well {
                     let (cluster, well) = (&target.member.cluster, checked.state.is_well);
                     tracing::info!(ingress = %key.0, %cluster, well, "the checks of a member say otherwise");
@@ -134,7 +137,7 @@ impl Health {
         self: &Arc<Self>,
         targets: &HashMap<Key, Target>,
         checked: &mut HashMap<Key, Checked>,
-        under_way: &mut JoinSet<(Key, bool)>,
+        under_way: &mut JoinSet<(Key, Option<Duration>)>,
     ) {
         let now = Instant::now();
         for (key, target) in targets {
@@ -153,8 +156,9 @@ impl Health {
             let (entry, member) = (Arc::clone(&target.entries[0]), Arc::clone(&target.member));
             let host = target.host.clone();
             under_way.spawn(async move {
+                let begun = Instant::now();
                 let well = tokio::time::timeout(timeout, this.is_well(&entry, &member, &host)).await;
-                (key, well.unwrap_or(false))
+                (key, well.unwrap_or(false).then(|| begun.elapsed()))
             });
         }
     }
@@ -184,26 +188,41 @@ impl Health {
         status.is_success() || status.is_redirection()
     }
 
+    /// How far away it is, where requests have not said so.
+    fn checked(&self, table: &HttpTable, target: &Target, took: Duration) {
+        let now = Instant::now();
+        for entry in &target.entries {
+            self.members.of(entry, table, now).asked(entry, &target.member, now).checked(took);
+        }
+    }
+
     /// Tells requests, DNS and whoever watches.
     fn publish(&self, table: &HttpTable, targets: &HashMap<Key, Target>, checked: &HashMap<Key, Checked>) {
         let now = Instant::now();
         let (mut standings, mut out) = (Vec::new(), BTreeSet::new());
+        let mut shares = HashMap::new();
         for (key, target) in targets {
             let fails = checked.get(key).is_some_and(|checked| !checked.state.is_well);
             for entry in &target.entries {
                 let outlook = self.members.of(entry, table, now);
                 outlook.asked(entry, &target.member, now).set_failing(fails);
+                let plan = outlook.plans.fresh(now);
+                // Requests are not sent where we see it failing, whatever the others see; DNS speaks for all.
                 let known = outlook.known(&target.member, now);
-                if let Some(reason) = known.unhealthy {
+                let agreed = outlook.agreed(&target.member, now);
+                if let Some(reason) = agreed.unhealthy.or(known.unhealthy) {
                     out.insert((outlook.ingress.clone(), target.member.cluster.to_string(), reason.as_str()));
                 }
-                standings.push((target.standing, known));
+                standings.push((target.standing, agreed));
+                if let Some(plan) = plan.filter(|_| entry.policy.entry == EntryMode::Dns) {
+                    shares.extend(plan.dns_shares(entry, &target.member));
+                }
             }
         }
         self.metrics.show_out(out);
         // Of several backends of an Ingress the one that is out counts: its name leads to all of them.
         standings.sort_by_key(|(key, known)| (*key, known.unhealthy.is_some()));
-        self.standings.store(Arc::new(standings.into_iter().collect()));
+        self.standings.store(Arc::new(Standings::of_all(standings, shares)));
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::choice::{InFlight, Outlook, Visitor, addresses, choose};
+use crate::choice::{Choice, InFlight, Outlook, Visitor, addresses, choose};
 use crate::connection::Link;
 use crate::decision;
 use crate::exchange::Exchange;
@@ -234,10 +234,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let mut last = None;
         let visitor = Visitor { address: link.client.ip(), places: &worker.settings.places };
         let mut now = asked.start;
-        while let Some(member) = choose(entry, outlook, &tried, &visitor, now) {
+        loop {
+            let (member, permit) = match choose(entry, outlook, &tried, &visitor, now) {
+                Choice::Ask(member, permit) => (member, permit),
+                Choice::Shed => {
+                    outlook.counts.shed();
+                    asked.begun(link).refused(Refusal::AllFull.status(), Refusal::AllFull.code());
+                    return After::HandOver(Some(Refusal::AllFull));
+                }
+                Choice::Nobody => break,
+            };
             let is_fresh = !tried.is_empty();
             let known = outlook.asked(entry, member, now);
-            let in_flight = InFlight::new(&known);
+            let in_flight = InFlight::new(&known, permit, now);
             let failed = match self.attempt(worker, &asked, member, &known, is_fresh, &mut response).await {
                 Ok(Answered { upstream, head }) => {
                     let mut exchange = asked.exchange(link, member, in_flight);
@@ -261,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
         // Nobody to ask is nothing usual.
         let Some((member, refusal)) = last else { return After::HandOver(None) };
-        let in_flight = InFlight::new(&outlook.asked(entry, member, asked.start));
+        let in_flight = InFlight::new(&outlook.asked(entry, member, asked.start), None, asked.start);
         asked.exchange(link, member, in_flight).refused(refusal.status(), refusal.code());
         After::HandOver(Some(refusal))
     }
@@ -519,13 +528,19 @@ fn prepare(worker: &Worker, link: &Link, told: &Told, received: &[u8], out: &mut
 
 impl Asked {
     fn exchange(&self, link: &Arc<Link>, member: &Member, in_flight: InFlight) -> Exchange {
+        let mut exchange = self.begun(link);
+        exchange.member(&member.cluster, in_flight);
+        exchange
+    }
+
+    /// Before a member has it.
+    fn begun(&self, link: &Arc<Link>) -> Exchange {
         let mut exchange = Exchange::begun_at(link, self.start);
         if let Some((method, path)) = &self.logged {
             exchange.log(link.client.ip(), method, &self.found.text, path);
         }
         exchange.route(&self.found.outlook);
         exchange.received(self.body);
-        exchange.member(&member.cluster, in_flight);
         exchange
     }
 }

@@ -25,6 +25,7 @@ use crate::health::Health;
 use crate::lean::Lean;
 use crate::metrics::{DoorMetrics, Metrics};
 use crate::openings::Openings;
+use crate::overflow::{self, Sights};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::upstream::{Trust, Upstream};
@@ -152,6 +153,7 @@ pub struct Running {
     members: Arc<Members>,
     insight: Arc<Insight>,
     desk: Desk,
+    sights: Sights,
 }
 
 /// Serves the doors from threads of their own. Nothing on their way waits for who publishes the table.
@@ -202,24 +204,40 @@ pub fn start(
             .map_err(StartError::Thread)?;
         threads.push(thread);
     }
-    if settings.checks {
-        let health = Health {
-            table: Arc::clone(table),
-            members: Arc::clone(&members),
-            upstream: Upstream::new(&settings, &trust, metrics),
-            standings: Arc::clone(&settings.standings),
-            metrics: metrics.clone(),
-        };
+    let health = settings.checks.then(|| Health {
+        table: Arc::clone(table),
+        members: Arc::clone(&members),
+        upstream: Upstream::new(&settings, &trust, metrics),
+        standings: Arc::clone(&settings.standings),
+        metrics: metrics.clone(),
+    });
+    let follow =
+        settings.edge.clone().map(|edge| overflow::follow(Arc::clone(&members), edge, Arc::clone(&settings.tables)));
+    if health.is_some() || follow.is_some() {
         let (runtime, drain) = (new_runtime()?, drain.clone());
+        let both = async move {
+            let health = async {
+                if let Some(health) = health {
+                    health.run().await;
+                }
+            };
+            let follow = async {
+                if let Some(follow) = follow {
+                    follow.await;
+                }
+            };
+            tokio::join!(health, follow);
+        };
         let thread = std::thread::Builder::new()
             .name("web-health".into())
-            .spawn(move || _ = runtime.block_on(drain.run_until_cancelled(health.run())))
+            .spawn(move || _ = runtime.block_on(drain.run_until_cancelled(both)))
             .map_err(StartError::Thread)?;
         threads.push(thread);
     }
+    let sights = Sights::new(&members, table, settings.checks);
     let desk = Desk { threads: desks.into(), next: Arc::default() };
     let insight = Arc::new(Insight::new(table, &members, &certificates, &settings));
-    Ok(Running { threads, drain, deadline, members, insight, desk })
+    Ok(Running { threads, drain, deadline, members, insight, desk, sights })
 }
 
 fn new_runtime() -> Result<tokio::runtime::Runtime, StartError> {
@@ -235,6 +253,11 @@ impl Running {
     /// What these doors know, for as long as somebody wants to look.
     pub fn insight(&self) -> Arc<Insight> {
         Arc::clone(&self.insight)
+    }
+
+    /// What is counted and seen from here, for the overflow.
+    pub fn sights(&self) -> Sights {
+        self.sights.clone()
     }
 
     /// Where others give connections to the HTTPS door.

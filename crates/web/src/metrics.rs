@@ -19,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::choice::{EntryOutlook, Members};
 use crate::listen::DoorKind;
+use crate::overflow::Shown;
 use crate::refusal::Refusal;
 
 /// Seconds, from a local answer to the time after which nobody waits any more.
@@ -176,6 +177,7 @@ pub(crate) struct RouteCounts {
     /// Microseconds in all.
     sum: AtomicU64,
     retries: AtomicU64,
+    shed: AtomicU64,
 }
 
 impl RouteCounts {
@@ -192,6 +194,10 @@ impl RouteCounts {
     pub(crate) fn retried(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub(crate) fn shed(&self) {
+        self.shed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Observed(Arc<ArcSwapOption<Routes>>);
@@ -204,13 +210,56 @@ impl Collector for Observed {
         encode_requests(&entries, &mut encoder)?;
         encode_durations(&entries, &mut encoder)?;
         let help = "Requests that were sent to another member because the first could not be reached";
-        let mut retries = encoder.encode_descriptor("retries", help, None, MetricType::Counter)?;
-        for (ingress, of_it) in grouped(&entries) {
-            let total: u64 = of_it.iter().map(|entry| entry.counts.retries.load(Ordering::Relaxed)).sum();
-            retries.encode_family(&[("ingress", ingress)])?.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
-        }
-        Ok(())
+        encode_count(&entries, &mut encoder, "retries", help, |of| &of.retries)?;
+        let help = "Requests that were refused with 503 because all members were full";
+        encode_count(&entries, &mut encoder, "shed", help, |of| &of.shed)?;
+        encode_plans(&entries, &mut encoder)
     }
+}
+
+fn encode_count(
+    entries: &[Arc<EntryOutlook>],
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    count: fn(&RouteCounts) -> &AtomicU64,
+) -> fmt::Result {
+    let mut counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (ingress, of_it) in grouped(entries) {
+        let total: u64 = of_it.iter().map(|entry| count(&entry.counts).load(Ordering::Relaxed)).sum();
+        counter.encode_family(&[("ingress", ingress)])?.encode_counter::<NoLabelSet, _, u64>(&total, None)?;
+    }
+    Ok(())
+}
+
+/// What the overflow's tables say, of the Ingresses that have one. Of several backends the one with the most traffic, as these are no sums.
+fn encode_plans(entries: &[Arc<EntryOutlook>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let now = Instant::now();
+    let mut plans: Vec<(&str, Shown)> = Vec::new();
+    for (ingress, of_it) in grouped(entries) {
+        let plan = of_it
+            .iter()
+            .filter_map(|entry| entry.plans.fresh(now))
+            .max_by(|one, other| one.demand().total_cmp(&other.demand()));
+        if let Some(plan) = plan {
+            plans.extend(plan.shown().into_iter().map(|shown| (ingress, shown)));
+        }
+    }
+    let help = "The part of the requests that come here that the measured load sends to a member";
+    let mut shares = encoder.encode_descriptor("member_share", help, None, MetricType::Gauge)?;
+    for (ingress, shown) in &plans {
+        let labels = [("ingress", *ingress), ("cluster", shown.cluster.as_str())];
+        shares.encode_family(&labels)?.encode_gauge(&shown.share)?;
+    }
+    let help = "Requests per second that a member can take of all gateways, and what that follows from";
+    let mut capacities = encoder.encode_descriptor("member_capacity", help, None, MetricType::Gauge)?;
+    for (ingress, shown) in &plans {
+        if let Some(capacity) = shown.capacity {
+            let labels = [("ingress", *ingress), ("cluster", shown.cluster.as_str()), ("basis", shown.basis)];
+            capacities.encode_family(&labels)?.encode_gauge(&capacity)?;
+        }
+    }
+    Ok(())
 }
 
 /// Entries of one Ingress are counted together. They are in the order of their names.

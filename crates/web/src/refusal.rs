@@ -8,6 +8,9 @@ use model::{Blame, ClusterName, DnsName};
 use crate::authority::HostError;
 use crate::head::Malformed;
 
+/// Those who found everything full come back within so many seconds: a table or two later, before anybody gives up.
+const SPREAD: u32 = 4;
+
 /// Nothing in it is another tenant's: clients read it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -37,6 +40,8 @@ pub enum Refusal {
     Loop(u32),
     #[error("no cluster serves this at present")]
     NoMember,
+    #[error("all clusters that serve this are full; come again in a moment")]
+    AllFull,
     #[error("the cluster's ingress could not be reached")]
     Unreachable { cluster: ClusterName, why: String },
     #[error("the cluster's ingress did not prove to be this host")]
@@ -86,6 +91,7 @@ impl Refusal {
             Self::BodyCut => "BodyCut",
             Self::Loop(_) => "Loop",
             Self::NoMember => "NoMember",
+            Self::AllFull => "AllFull",
             Self::Unreachable { .. } => "Unreachable",
             Self::Untrusted { .. } => "Untrusted",
             Self::NoHttp2 { .. } => "NoHttp2",
@@ -106,7 +112,7 @@ impl Refusal {
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NoMember => Blame::Author,
+            Self::NoMember | Self::AllFull => Blame::Author,
             Self::Unreachable { .. }
             | Self::Untrusted { .. }
             | Self::NoHttp2 { .. }
@@ -130,7 +136,7 @@ impl Refusal {
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::NoHttp2 { .. } | Self::NoAnswer { .. } => {
                 StatusCode::BAD_GATEWAY
             }
-            Self::NoMember | Self::UpstreamBusy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoMember | Self::AllFull | Self::UpstreamBusy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::AnswerTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::MalformedRequest(_)
             | Self::BadHost(_)
@@ -148,7 +154,12 @@ impl Refusal {
 
     /// Seconds after which it is worth another try.
     pub fn retry_after(&self) -> Option<u32> {
-        matches!(self, Self::NoMember | Self::UpstreamBusy { .. }).then_some(1)
+        match self {
+            Self::NoMember | Self::UpstreamBusy { .. } => Some(1),
+            // Not all at once: whoever is refused together must not come back together.
+            Self::AllFull => Some(fastrand::u32(1..=SPREAD)),
+            _ => None,
+        }
     }
 
     /// What only the log may know: a tenant's cluster is no business of its clients.
@@ -190,6 +201,7 @@ mod tests {
             (Refusal::BodyTooLarge(1), 413, Blame::Client),
             (Refusal::TooManyFields(100), 431, Blame::Client),
             (Refusal::NoMember, 503, Blame::Author),
+            (Refusal::AllFull, 503, Blame::Author),
             (Refusal::Unreachable { cluster: cluster.clone(), why: String::new() }, 502, Blame::Backend),
             (Refusal::AnswerTimeout { cluster: cluster.clone() }, 504, Blame::Backend),
             (Refusal::UpstreamBusy { cluster }, 503, Blame::Us),

@@ -17,7 +17,7 @@ use model::routes::{Entry, Member};
 
 use crate::authority::{self, Asked};
 use crate::body::{Progress, RequestBody, ResponseBody, Terms, Unread};
-use crate::choice::{EntryOutlook, InFlight, Outlook, Visitor, choose};
+use crate::choice::{Choice, EntryOutlook, InFlight, Outlook, Visitor, choose};
 use crate::connection::Link;
 use crate::decision;
 use crate::exchange::Exchange;
@@ -52,6 +52,7 @@ pub(crate) async fn answer(worker: Arc<Worker>, link: Arc<Link>, request: Reques
         }
         Ok(Answer::Tunnel(response, ends)) => {
             exchange.answered(response.status());
+            exchange.switched();
             tunnel::carry(ends, exchange, worker.settings.timeouts.stream);
             // Whose end is the tunnel's.
             response.map(|()| ResponseBody::own(Bytes::new(), Exchange::begin(&link)))
@@ -175,9 +176,18 @@ async fn forward<'a>(
     let mut last = Refusal::NoMember;
     let mut is_fresh = false;
     let visitor = Visitor { address: outbound.client, places: &worker.settings.places };
-    while let Some(member) = choose(entry, outlook, &tried, &visitor, Instant::now()) {
-        let known = outlook.asked(entry, member, Instant::now());
-        exchange.member(&member.cluster, InFlight::new(&known));
+    loop {
+        let now = Instant::now();
+        let (member, permit) = match choose(entry, outlook, &tried, &visitor, now) {
+            Choice::Ask(member, permit) => (member, permit),
+            Choice::Shed => {
+                outlook.counts.shed();
+                return Err(Refusal::AllFull);
+            }
+            Choice::Nobody => break,
+        };
+        let known = outlook.asked(entry, member, now);
+        exchange.member(&member.cluster, InFlight::new(&known, permit, now));
         match attempt(worker, entry, member, &known, outbound, need, body, progress, is_fresh).await {
             Ok((response, lease)) => return Ok((response, lease, member)),
             Err(Failed { refusal, body: None }) => return Err(refusal),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use model::Cidr;
+use model::overflow::Tables;
 use model::steering::Standings;
+use model::{Cidr, ObjectName};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -20,6 +21,10 @@ pub struct Settings {
     pub places: Arc<ArcSwapOption<geo::Map>>,
     /// What is known of members is published here.
     pub standings: Arc<ArcSwap<Standings>>,
+    /// What this process is called in the tables of the overflow, where it is an edge; without a name it counts for nobody and goes by no table.
+    pub edge: Option<ObjectName>,
+    /// Those tables, a new one every second. What stays the same for ten counts no more.
+    pub tables: Arc<ArcSwap<Tables>>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
     /// Whether members are checked, as their policies say.
@@ -137,6 +142,8 @@ impl Default for Settings {
             outer_header: None,
             places: Arc::default(),
             standings: Arc::default(),
+            edge: None,
+            tables: Arc::default(),
             redirect_port: None,
             checks: true,
             is_lean: true,

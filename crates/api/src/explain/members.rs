@@ -7,18 +7,19 @@ use model::Cidr;
 use model::network::Location;
 use model::steering::{Known, Reason, Situation};
 use serde_json::{Value, json};
-use web::explain::{Choice, Prospect};
+use web::explain::{Choice, Load, Prospect};
 
 /// As a gateway chooses for a request.
 pub(super) fn of_gateway(choice: &Choice) -> Value {
     let place = choice.place.as_ref();
     let chosen = choice.chosen().map(|chosen| &chosen.member.uid);
     let members = choice.members.iter().map(|prospect| {
-        let Prospect { member, reason, known, in_flight, addresses } = prospect;
+        let Prospect { member, reason, known, in_flight, addresses, load } = prospect;
         let mut shown = of_member(reason, known, &member.location, place);
         shown["cluster"] = member.cluster.as_str().into();
         shown["chosen"] = (chosen == Some(&member.uid)).into();
         shown["inFlight"] = (*in_flight).into();
+        shown["load"] = load.as_ref().map(of_load).unwrap_or_default();
         shown["addresses"] = addresses.iter().map(ToString::to_string).collect();
         if addresses.is_empty() {
             shown["reason"] = json!({ "code": "NoAddress", "message": "has no address that is asked" });
@@ -31,7 +32,22 @@ pub(super) fn of_gateway(choice: &Choice) -> Value {
         "situation": situation(choice.situation),
         "client": place.map(of_place),
         "informed": choice.is_informed,
+        "overflow": choice.overflow.as_ref().map(|overflow| json!({
+            "home": overflow.home.as_ref().map(model::ClusterName::as_str),
+            "demand": overflow.demand,
+            "shed": overflow.shed,
+        })),
         "members": members,
+    })
+}
+
+/// What the measured load says of it.
+fn of_load(load: &Load) -> Value {
+    json!({
+        "share": load.share,
+        "reason": { "code": load.code, "message": load.text },
+        "rate": load.rate,
+        "basis": { "code": load.basis.code(), "message": load.basis.to_string() },
     })
 }
 
@@ -70,7 +86,10 @@ fn of_member(reason: &Reason, known: &Known, location: &Location, client: Option
         "reason": { "code": reason.code(), "message": reason.to_string() },
         "unhealthy": known.unhealthy.map(model::steering::Unhealthy::as_str),
         "full": known.full,
-        "share": known.share,
+        "share": match reason {
+            Reason::Share { share } | Reason::NotDrawn { share } | Reason::Weighted { share } => Some(*share),
+            _ => None,
+        },
         "roundTripMs": known.round_trip.map(|rtt| rounded(rtt.as_secs_f64() * 1e3)),
         "distanceKm": coordinates.map(|(client, member)| client.distance_km(&member).round()),
         "region": location.region,

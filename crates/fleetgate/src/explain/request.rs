@@ -106,6 +106,12 @@ fn choice(choice: &Value) -> Vec<Topic> {
     if choice["informed"] == false {
         client.push("this fleetgate neither serves requests nor checks clusters: of none is anything known".into());
     }
+    let overflow = &choice["overflow"];
+    if let (Some(demand), Some(shed)) = (overflow["demand"].as_f64(), overflow["shed"].as_f64()) {
+        let home = if overflow["home"].is_null() { "no cluster in particular".into() } else { text(&overflow["home"]) };
+        let refused = if shed > 0.0 { format!("; {:.1} % of them are refused", shed * 100.0) } else { String::new() };
+        client.push(format!("of {demand:.0} requests/s here that belong to {home}{refused}"));
+    }
     let lines = |members: Vec<&Value>| members.into_iter().map(member).collect();
     vec![("client", client), ("cluster", lines(chosen)), ("others", lines(others))]
 }
@@ -124,6 +130,12 @@ fn member(member: &Value) -> String {
     let reason = &member["reason"];
     let mut facts = vec![text(&reason["message"])];
     let code = reason["code"].as_str().unwrap_or_default();
+    let load = &member["load"];
+    if let Some(share) = load["share"].as_f64() {
+        let why = text(&load["reason"]["message"]);
+        let room = load["rate"].as_f64().map(|rate| format!(", takes {rate:.0} requests/s")).unwrap_or_default();
+        facts.push(format!("gets {:.1} %: {why}{room}", share * 100.0));
+    }
     if let Some(km) = member["distanceKm"].as_f64().filter(|_| !matches!(code, "Nearest" | "Farther")) {
         facts.push(format!("{km:.0} km away"));
     }

@@ -65,28 +65,39 @@ pub(crate) fn fleetgate() -> Command {
 pub(crate) struct Hub {
     root: TempDir,
     process: Process,
+    /// What it is started with beside what every hub is.
+    more: Vec<String>,
     pub(crate) agents: SocketAddr,
     admin: SocketAddr,
     dns: SocketAddr,
+    pub(crate) http: Option<SocketAddr>,
 }
 
 impl Hub {
     pub(crate) fn start() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("fleet")).unwrap();
-        fs::write(root.path().join("fleet/fleet.yaml"), FLEET).unwrap();
-        fs::write(root.path().join("admin"), "an-admin-credential-of-some-length").unwrap();
-        let any = "127.0.0.1:0".parse().unwrap();
-        let (process, ready) = start(&Self::command(&root, any));
-        let address = |field: &str| ready[field].as_str().expect(field).parse().unwrap();
-        Self { agents: address("agents"), admin: address("admin"), dns: address("dns"), process, root }
+        Self::serving(FLEET, &[])
     }
 
-    fn command(root: &TempDir, agents: SocketAddr) -> Command {
+    /// Of a certain fleet, and with more doors than agents' and DNS.
+    pub(crate) fn serving(fleet: &str, more: &[&str]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("fleet")).unwrap();
+        fs::write(root.path().join("fleet/fleet.yaml"), fleet).unwrap();
+        fs::write(root.path().join("admin"), "an-admin-credential-of-some-length").unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
+        let (process, ready) = start(&Self::command(&root, any, &more));
+        let address = |field: &str| ready[field].as_str().expect(field).parse().unwrap();
+        let http = ready["http"].as_str().map(|http| http.parse().unwrap());
+        Self { agents: address("agents"), admin: address("admin"), dns: address("dns"), http, process, more, root }
+    }
+
+    fn command(root: &TempDir, agents: SocketAddr, more: &[String]) -> Command {
         let mut command = fleetgate();
         command.arg("serve").arg("--fleet").arg(root.path().join("fleet")).arg("--data").arg(root.path().join("data"));
         command.arg("--admin-credential").arg(root.path().join("admin")).args(["--agents", &agents.to_string()]);
         command.args(["--dns", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json"]);
+        command.args(more);
         command
     }
 
@@ -97,7 +108,7 @@ impl Hub {
 
     /// Where it was, as far as agents know.
     pub(crate) fn start_again(&mut self) {
-        let (process, ready) = start(&Self::command(&self.root, self.agents));
+        let (process, ready) = start(&Self::command(&self.root, self.agents, &self.more));
         let address = |field: &str| ready[field].as_str().expect(field).parse().unwrap();
         (self.process, self.admin, self.dns) = (process, address("admin"), address("dns"));
     }
@@ -110,10 +121,14 @@ impl Hub {
 
     /// Writes a bootstrap file for c1, where the one before is.
     pub(crate) fn issue(&self) -> PathBuf {
-        let path = self.root.path().join("bootstrap.json");
+        self.issue_for("c1")
+    }
+
+    pub(crate) fn issue_for(&self, cluster: &str) -> PathBuf {
+        let path = self.root.path().join(format!("bootstrap-{cluster}.json"));
         let printed = eventually("a credential", || {
             // The authority is made just after the process is ready.
-            let output = self.credential(&["issue", "c1"]);
+            let output = self.credential(&["issue", cluster]);
             output.status.success().then_some(output.stdout)
         });
         fs::write(&path, printed).unwrap();
@@ -141,8 +156,13 @@ impl Hub {
         body
     }
 
+    /// Where the agents of a cluster keep what they keep.
     pub(crate) fn state_folder(&self) -> PathBuf {
         self.root.path().join("state")
+    }
+
+    pub(crate) fn log_tail(&self) -> String {
+        self.process.log_tail()
     }
 
     /// What `dig +short` prints, sorted.
@@ -172,11 +192,16 @@ pub(crate) struct Agent {
 impl Agent {
     /// `role` and what is only of it.
     pub(crate) fn start(hub: &Hub, bootstrap: &Path, role: &[&str]) -> Self {
+        Self::start_in(&hub.state_folder(), hub, bootstrap, role)
+    }
+
+    /// One of several clusters', which share nothing.
+    pub(crate) fn start_in(state: &Path, hub: &Hub, bootstrap: &Path, role: &[&str]) -> Self {
         let mut command: Vec<String> = ["agent"].iter().chain(role).map(|&word| word.to_owned()).collect();
         let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
         add("--hub", hub.agents.to_string());
         add("--bootstrap", bootstrap.display().to_string());
-        add("--state", hub.state_folder().display().to_string());
+        add("--state", state.display().to_string());
         add("--log-format", "json".into());
         let (process, started) = run(&command);
         // Where it listens it listens again.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::fixture::{Agent, Hub, eventually, tenant};
 
 /// An address that an `EndpointSlice` may have: the API server takes none of loopback. Nothing is sent.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let own = || {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
         socket.connect("203.0.113.1:9").ok()?;

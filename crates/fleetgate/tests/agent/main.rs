@@ -4,4 +4,5 @@
 mod external_dns;
 mod fixture;
 mod load;
+mod overflow;
 mod sync;

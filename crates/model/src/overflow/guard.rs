@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::fact::Timestamp;
-use crate::identity::{ClusterName, ObjectName};
+use crate::identity::ClusterName;
 use crate::overflow::seconds_between;
-use crate::overflow::table::{Shed, Table};
+use crate::overflow::table::{Origin, Shed, Table};
 
 /// How many times as much as planned may be under way.
 const TOLERANCE: f64 = 1.5;
+/// The same where it is everywhere so, and the table has found room for all: then it is no cluster that has become slow, but the way there, or we
+/// ourselves, and refusing helps nobody.
+const EVERYWHERE: u32 = 4;
 /// How long answers take is averaged over longer than capacities are: a cluster that is overrun gets less before its slowness counts
 /// as usual.
 const AVERAGED_OVER: f64 = 30.0;
@@ -33,6 +36,8 @@ pub struct Guard {
     ways: Vec<Way>,
     /// Why requests are refused that belong to no way.
     shed: Shed,
+    /// The table refuses nobody.
+    has_room: bool,
 }
 
 #[derive(Debug)]
@@ -73,9 +78,9 @@ pub struct Permit {
 }
 
 impl Guard {
-    /// For the row of an edge; none where the table has none. Edges that answer from several threads share one.
-    pub fn new(table: &Table, edge: &ObjectName, previous: Option<&Self>) -> Option<Self> {
-        let row = table.row(edge)?;
+    /// For a row of an edge; none where the table has none. Edges that answer from several threads share one.
+    pub fn new(table: &Table, origin: &Origin, previous: Option<&Self>) -> Option<Self> {
+        let row = table.row(origin)?;
         let passed = previous.map_or(0.0, |guard| seconds_between(guard.made, table.at));
         let mut places: Vec<(u32, usize)> = Vec::new();
         for (place, (cell, (_, room))) in row.cells.iter().zip(&table.clusters).enumerate() {
@@ -94,23 +99,26 @@ impl Guard {
             up_to += cell.share;
             ways.push(Way { up_to, wait, limit: limit(cell.quota, wait), load });
         }
-        Some(Self { made: table.at, ways, shed: row.why_shed.unwrap_or(Shed::AllFull) })
+        Some(Self { made: table.at, ways, shed: row.why_shed.unwrap_or(Shed::AllFull), has_room: row.shed <= 0.0 })
     }
 
     /// Where a request goes; `point` is drawn evenly from 0 to 1. Where too much is under way already the next one gets it, outwards
-    /// first. Nothing is allocated and nothing waits.
+    /// first; where that is so everywhere it is refused, a good deal later if the table says that there is room. Nothing is allocated and nothing waits.
     pub fn choose(&self, point: f64) -> Choice {
         // Shares are 1 together but for rounding, which must not refuse anybody.
         let Some(first) = self.ways.iter().position(|way| point < way.up_to || way.up_to > 1.0 - 1e-9) else {
             return Choice::Shed(self.shed);
         };
-        self.from(first).next().map_or(Choice::Shed(Shed::AllFull), Choice::Send)
+        let everywhere = || self.has_room.then(|| self.from(first, EVERYWHERE).next()).flatten();
+        self.from(first, 1).next().or_else(everywhere).map_or(Choice::Shed(Shed::AllFull), Choice::Send)
     }
 
-    /// Where a request goes that failed at a cluster: to another one, outwards first.
-    pub fn choose_after(&self, failed: &ClusterName) -> Choice {
-        let first = self.ways.iter().position(|way| way.load.cluster == *failed).unwrap_or(0);
-        let elsewhere = self.from(first).find(|permit| permit.cluster() != failed);
+    /// Where a request goes that failed at some clusters, or must not go there: to another one, outwards of the last first.
+    pub fn choose_after(&self, failed: &[ClusterName]) -> Choice {
+        let is_last = |way: &Way| failed.last() == Some(&way.load.cluster);
+        let first = self.ways.iter().position(is_last).unwrap_or(0);
+        let find = |times: u32| self.from(first, times).find(|permit| !failed.contains(permit.cluster()));
+        let elsewhere = find(1).or_else(|| self.has_room.then(|| find(EVERYWHERE)).flatten());
         elsewhere.map_or(Choice::Shed(Shed::AllFull), Choice::Send)
     }
 
@@ -125,10 +133,10 @@ impl Guard {
     }
 
     /// Whoever takes a request, from one way outwards and then the nearer ones.
-    fn from(&self, first: usize) -> impl Iterator<Item = Permit> {
+    fn from(&self, first: usize, times: u32) -> impl Iterator<Item = Permit> {
         let (before, from) = self.ways.split_at(first.min(self.ways.len()));
         let ways = from.iter().chain(before).enumerate();
-        ways.filter(|(_, way)| way.load.enter(way.limit))
+        ways.filter(move |(_, way)| way.load.enter(way.limit.saturating_mul(times)))
             .map(|(number, way)| Permit { diverted: number > 0, load: Arc::clone(&way.load) })
     }
 }

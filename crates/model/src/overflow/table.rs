@@ -49,6 +49,20 @@ pub enum Out {
     NoReadyPods,
 }
 
+/// Whose traffic a row is of: what comes to an edge and belongs to one cluster, its home, by the policy's mode alone; or what belongs to
+/// none in particular, as rings say who is nearest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    pub edge: ObjectName,
+    pub home: Option<ClusterName>,
+}
+
+impl From<ObjectName> for Origin {
+    fn from(edge: ObjectName) -> Self {
+        Self { edge, home: None }
+    }
+}
+
 /// Where the traffic of a service goes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
@@ -56,15 +70,15 @@ pub struct Table {
     pub at: Timestamp,
     /// By name; the cells of each row are in the same order.
     pub clusters: Vec<(ClusterName, Room)>,
-    /// By the name of the edge.
+    /// By their origins.
     pub rows: Vec<Row>,
 }
 
-/// What one edge does.
+/// What becomes of the traffic of one origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    pub edge: ObjectName,
-    /// Requests per second that come to it.
+    pub origin: Origin,
+    /// Requests per second that come from it.
     pub demand: f64,
     pub cells: Vec<Cell>,
     /// The share to be refused with 503.
@@ -120,9 +134,15 @@ pub enum Shed {
 }
 
 impl Table {
-    pub fn row(&self, edge: &ObjectName) -> Option<&Row> {
-        let at = self.rows.binary_search_by(|row| row.edge.cmp(edge)).ok()?;
+    pub fn row(&self, origin: &Origin) -> Option<&Row> {
+        let at = self.rows.binary_search_by(|row| row.origin.cmp(origin)).ok()?;
         self.rows.get(at)
+    }
+
+    /// Those of one edge.
+    pub fn rows_of<'a>(&'a self, edge: &'a ObjectName) -> impl Iterator<Item = &'a Row> {
+        let first = self.rows.partition_point(|row| row.origin.edge < *edge);
+        self.rows[first..].iter().take_while(move |row| row.origin.edge == *edge)
     }
 
     /// The place of a cluster.
@@ -160,6 +180,31 @@ impl Reason {
             Self::Full { .. } => "Full",
             Self::Out(_) => "Out",
             Self::NoWay => "NoWay",
+        }
+    }
+}
+
+impl Basis {
+    /// Fixed: a metric's label, a field of JSON.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::Declared => "Declared",
+            Self::Measured => "Measured",
+            Self::Disagreed { .. } => "Disagreed",
+            Self::Silent { .. } => "Silent",
+        }
+    }
+}
+
+impl Out {
+    /// Fixed, too.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Drained => "Drained",
+            Self::Unreachable => "Unreachable",
+            Self::Unhealthy => "Unhealthy",
+            Self::NoReadyPods => "NoReadyPods",
         }
     }
 }

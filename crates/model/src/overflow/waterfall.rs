@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fact::Timestamp;
-use crate::identity::{ClusterName, ObjectName};
-use crate::overflow::table::{Cell, Reason, Room, Row, Shed, Table};
+use crate::identity::ClusterName;
+use crate::overflow::table::{Cell, Origin, Reason, Room, Row, Shed, Table};
 use crate::overflow::{UNLIMITED, seconds_between};
 
 /// A tenant's clusters that serve one service. A table of this size is made within its second.
 pub const MAX_CLUSTERS: usize = 256;
-/// Gateways in one place are one edge; no cloud has more places in the world.
-pub const MAX_EDGES: usize = 256;
+/// Rows of a table: 256 edges, as gateways in one place can be one and no cloud has more places in the world, with four homes each; or fewer
+/// with more.
+pub const MAX_ORIGINS: usize = 1024;
 
 /// How much of the way a share goes in a second when it leaves a cluster that is full: half, so that reports which are seconds old do
 /// not make it go too far.
@@ -31,7 +32,7 @@ const LEAST_DEMAND: f64 = 1e-3;
 /// Parts of a demand that are smaller were left by rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// A gateway, or all gateways in one place.
+/// A gateway, or all gateways in one place; or that part of it that has one home.
 #[derive(Debug, Clone, Default)]
 pub struct Edge {
     /// Requests per second that come to it, whatever becomes of them.
@@ -52,13 +53,13 @@ pub fn ring(round_trip: Duration) -> u32 {
 pub enum TooLarge {
     #[error("{0} clusters serve one service; a table has room for {MAX_CLUSTERS}")]
     Clusters(usize),
-    #[error("{0} edges serve one service; a table has room for {MAX_EDGES}")]
-    Edges(usize),
+    #[error("{0} origins of one service's traffic; a table has room for {MAX_ORIGINS}")]
+    Origins(usize),
 }
 
 /// The table that follows from what the edges see and what the clusters can take, on from the table before.
 pub fn pour(
-    edges: &BTreeMap<ObjectName, Edge>,
+    edges: &BTreeMap<Origin, Edge>,
     rooms: &BTreeMap<ClusterName, Room>,
     previous: Option<&Table>,
     now: Timestamp,
@@ -66,8 +67,8 @@ pub fn pour(
     if rooms.len() > MAX_CLUSTERS {
         return Err(TooLarge::Clusters(rooms.len()));
     }
-    if edges.len() > MAX_EDGES {
-        return Err(TooLarge::Edges(edges.len()));
+    if edges.len() > MAX_ORIGINS {
+        return Err(TooLarge::Origins(edges.len()));
     }
     let clusters: Vec<(ClusterName, Room)> = rooms.iter().map(|(name, room)| (name.clone(), sane(room))).collect();
     let mut waterfall = Waterfall::new(edges, &clusters);
@@ -121,7 +122,7 @@ struct Waterfall<'a> {
 }
 
 impl<'a> Waterfall<'a> {
-    fn new(edges: &BTreeMap<ObjectName, Edge>, clusters: &'a [(ClusterName, Room)]) -> Self {
+    fn new(edges: &BTreeMap<Origin, Edge>, clusters: &'a [(ClusterName, Room)]) -> Self {
         let demand: Vec<f64> = edges
             .values()
             .map(|edge| if edge.demand > LEAST_DEMAND { edge.demand.min(UNLIMITED) } else { LEAST_DEMAND })
@@ -230,7 +231,7 @@ impl<'a> Waterfall<'a> {
         (0..self.clusters.len()).map(crowded).collect()
     }
 
-    fn row(&self, edge: usize, name: &ObjectName, shares: &Shares, target: &Shares, arrivals: &[Arrivals]) -> Row {
+    fn row(&self, edge: usize, origin: &Origin, shares: &Shares, target: &Shares, arrivals: &[Arrivals]) -> Row {
         let count = self.clusters.len();
         let view = self.view(edge);
         let cells = (0..count)
@@ -246,7 +247,7 @@ impl<'a> Waterfall<'a> {
             let somebody = (0..count).any(|place| self.takes(edge, place));
             if somebody { Shed::AllFull } else { Shed::AllOut }
         });
-        Row { edge: name.clone(), demand: self.demand[edge], cells, shed: shares.shed, why_shed }
+        Row { origin: origin.clone(), demand: self.demand[edge], cells, shed: shares.shed, why_shed }
     }
 
     /// What comes to each cluster, and from whom it could come.
@@ -365,11 +366,11 @@ impl Shares {
     /// it is left.
     fn of(
         table: &Table,
-        edge: &ObjectName,
+        origin: &Origin,
         clusters: &[(ClusterName, Room)],
         takes: impl Fn(usize) -> bool,
     ) -> Option<Self> {
-        let row = table.row(edge)?;
+        let row = table.row(origin)?;
         let share = |name: &ClusterName| Some(row.cells.get(table.place(name)?)?.share);
         let to: Vec<f64> = clusters
             .iter()

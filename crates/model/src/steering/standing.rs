@@ -22,19 +22,36 @@ impl MemberKey {
     }
 }
 
+/// Where the clients go that belong to a member, and what part of them.
+pub type Shares = Box<[(MemberKey, f64)]>;
+
 /// A new one is made and published whenever something changed; whoever reads has the last one.
 #[derive(Debug, Clone, Default)]
-pub struct Standings(HashMap<MemberKey, Known>);
+pub struct Standings {
+    known: HashMap<MemberKey, Known>,
+    /// By the member that comes first by the mode and health alone; where the overflow's table says so.
+    shares: HashMap<MemberKey, Shares>,
+}
 
 impl Standings {
     /// Of whom nothing was said counts as healthy: those who check may have to begin yet.
     pub fn of(&self, member: MemberKey) -> Known {
-        self.0.get(&member).copied().unwrap_or_default()
+        self.known.get(&member).copied().unwrap_or_default()
+    }
+
+    /// Of somebody whose first choice this member is: what part of them goes to each.
+    pub fn shares(&self, first: MemberKey) -> Option<&[(MemberKey, f64)]> {
+        self.shares.get(&first).map(|shares| &**shares)
+    }
+
+    /// Both parts.
+    pub fn of_all(known: impl IntoIterator<Item = (MemberKey, Known)>, shares: HashMap<MemberKey, Shares>) -> Self {
+        Self { shares, ..known.into_iter().collect() }
     }
 }
 
 impl FromIterator<(MemberKey, Known)> for Standings {
     fn from_iter<I: IntoIterator<Item = (MemberKey, Known)>>(known: I) -> Self {
-        Self(known.into_iter().collect())
+        Self { known: known.into_iter().collect(), shares: HashMap::new() }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::overflow::{Capacity, Choice, Edge, Guard, Limits, Report, Room, Row, Table, pour, ring};
-use model::{ClusterName, ObjectName, Timestamp};
+use model::overflow::{Capacity, Choice, Edge, Guard, Limits, Origin, Report, Room, Row, Table, pour, ring};
+use model::{ClusterName, Timestamp};
 
 use super::{REGIONS, RTT, Scenario, Seen, Split, Tick, takes};
 
@@ -197,7 +197,7 @@ impl Ours {
         let rooms = observe(&mut self.capacities, scenario, now, pods, report);
         let table = pour(&demands(edges), &named(rooms), self.table.as_ref(), now).unwrap();
         if let Some(guards) = &mut self.guards {
-            let renewed = |(number, row): (usize, &Row)| Guard::new(&table, &row.edge, guards.get(number)).unwrap();
+            let renewed = |(number, row): (usize, &Row)| Guard::new(&table, &row.origin, guards.get(number)).unwrap();
             *guards = table.rows.iter().enumerate().map(renewed).collect();
         }
         let splits = splits(&table);
@@ -260,11 +260,12 @@ fn observe(
     std::array::from_fn(|region| capacities[region].room(&limits, None, now))
 }
 
-fn demands(edges: &[(usize, f64)]) -> BTreeMap<ObjectName, Edge> {
+fn demands(edges: &[(usize, f64)]) -> BTreeMap<Origin, Edge> {
     let edge = |(number, &(home, demand)): (usize, &(usize, f64))| {
         let ring = |region: usize| ring(Duration::from_secs_f64(RTT[home][region] / 1000.0));
         let rings = (0..REGIONS).map(|region| (cluster(region), ring(region))).collect();
-        (format!("edge-{number:02}").parse().unwrap(), Edge { demand, rings })
+        let edge = format!("edge-{number:02}").parse().unwrap();
+        (Origin { edge, home: None }, Edge { demand, rings })
     };
     edges.iter().enumerate().map(edge).collect()
 }

@@ -1,6 +1,7 @@
 use super::*;
+use model::ObjectRef;
 use model::identity::Kind;
-use model::ingress::{FederationPolicy, Port};
+use model::ingress::{Backend, FederationPolicy, Port};
 
 fn member(name: &str) -> Arc<Member> {
     let https = vec!["192.0.2.1:443".parse().unwrap()];
@@ -42,7 +43,10 @@ fn chosen_from(
     now: Instant,
 ) -> Option<String> {
     let client = Visitor { address: client.parse().unwrap(), places };
-    choose(entry, outlook, tried, &client, now).map(|member| member.cluster.to_string())
+    match choose(entry, outlook, tried, &client, now) {
+        Choice::Ask(member, _) => Some(member.cluster.to_string()),
+        Choice::Shed | Choice::Nobody => None,
+    }
 }
 
 /// By where the client is; past members that are out, and to all of them where all are.
@@ -162,6 +166,6 @@ fn latency_follows_slowly() {
     assert_eq!(outlook.latency(), Some(Duration::from_millis(80)));
     outlook.answered(Duration::ZERO, true, now);
     assert_eq!(outlook.latency(), Some(Duration::from_millis(70)));
-    let place = InFlight::new(&Arc::new(outlook));
-    assert_eq!(place.0.in_flight(), 1);
+    let place = InFlight::new(&Arc::new(outlook), None, now);
+    assert_eq!(place.outlook.in_flight(), 1);
 }

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use model::Timestamp;
 use model::identity::Kind;
 use model::ingress::{Backend, FederationPolicy, Port, RouteOptions, UpstreamTls};
 use model::network::{Coordinates, Location};
+use model::overflow::{Edge, Origin, Out, Room, pour};
 use model::routes::{Host, HttpRoute};
 
 use super::*;
@@ -179,6 +181,50 @@ fn the_cluster_is_told_with_the_reasons_of_all() {
     assert_eq!((told.verdict.code(), told.choice.unwrap().situation), ("Doubtful", Situation::Panic));
     let turns = [0; 4].map(|_| outlook.turn());
     assert_eq!(turns, [turns[0]; 4], "asking takes nobody's turn");
+}
+
+/// Of all that belongs to Berlin, so much does not fit.
+#[test]
+fn the_measured_load_is_told_where_it_has_a_say() {
+    let (insight, web) = insight();
+    let (table, now) = (insight.table.load_full(), Instant::now());
+    let outlook = insight.members.of(&web, &table, now);
+    let names: [ClusterName; 2] = ["berlin", "tokyo"].map(|name| name.parse().unwrap());
+    let edge: ObjectName = "gateway-1".parse().unwrap();
+    let follow = |rates: [f64; 2], out: Option<Out>, demand: f64| {
+        let room = |rate| Room { rate, most: rate, basis: Basis::Measured, out };
+        let rooms = names.iter().cloned().zip(rates.map(room)).collect();
+        let origin = Origin { edge: edge.clone(), home: Some(names[0].clone()) };
+        let rings = names.iter().cloned().zip([0, 1]).collect();
+        let poured = pour(&[(origin, Edge { demand, rings })].into(), &rooms, None, Timestamp(0));
+        outlook.plans.follow(&Arc::new(poured.unwrap()), &edge, now);
+    };
+
+    follow([100.0, 1000.0], None, 400.0);
+    let told = ask(&insight, "https://shop.test/", Some("203.0.113.7"));
+    assert_eq!(ranked(&told), [("berlin".into(), "Nearest"), ("tokyo".into(), "Farther")]);
+    assert_eq!(told.reason(), "it is likely forwarded to the ingress of Cluster tokyo, by the measured load");
+    let choice = told.choice.as_ref().unwrap();
+    let overflow = choice.overflow.clone().unwrap();
+    assert_eq!((overflow.home, overflow.demand, overflow.shed), (Some(names[0].clone()), 400.0, 0.0));
+    let loads = [0, 1].map(|number| choice.members[number].load.clone().unwrap());
+    assert_eq!(loads.each_ref().map(|load| (load.share, load.rate)), [(0.25, Some(100.0)), (0.75, Some(1000.0))]);
+    assert_eq!(loads.each_ref().map(|load| load.code), ["Nearest", "Overflow"]);
+    assert_eq!(loads[1].text, "overflow: berlin is full at 100 requests/s");
+
+    // Others belong elsewhere, or nowhere in particular.
+    let told = ask(&insight, "https://shop.test/", Some("198.51.100.7"));
+    assert_eq!((told.choice.as_ref().unwrap().overflow.as_ref(), told.verdict.code()), (None, "Forwarded"));
+
+    follow([100.0, 100.0], None, 1000.0);
+    let told = ask(&insight, "https://shop.test/", Some("203.0.113.7"));
+    let shed = told.choice.as_ref().unwrap().overflow.as_ref().unwrap().shed;
+    assert!((shed - 0.8).abs() < 1e-6, "{shed}");
+    assert_eq!(told.verdict.code(), "Forwarded", "a fifth of them is");
+
+    follow([100.0, 100.0], Some(Out::NoReadyPods), 1000.0);
+    let told = ask(&insight, "https://shop.test/", Some("203.0.113.7"));
+    assert_eq!((told.verdict.code(), told.choice.unwrap().members[0].known.unhealthy.is_some()), ("Doubtful", true));
 }
 
 #[test]

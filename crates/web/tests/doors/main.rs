@@ -9,6 +9,7 @@ mod haproxy;
 mod lean;
 mod lifecycle;
 mod members;
+mod overflow;
 mod requests;
 mod slow;
 mod smuggling;

@@ -134,6 +134,41 @@ fn subnet(text: &str) -> Vec<u8> {
     [&[0, family, source, 0], &octets[..source.div_ceil(8).into()]].concat()
 }
 
+/// Of those whose home is Berlin a quarter goes to New York, as does whoever belongs there; also where only some are well.
+#[test]
+fn what_does_not_fit_at_home_is_told_of_another_member() {
+    let fleet = Fleet::new();
+    let key = member_key;
+    let shares = [
+        (key("berlin"), [(key("berlin"), 0.75), (key("york"), 0.25), (key("zingapore"), 0.0)].into()),
+        (key("york"), [(key("york"), 1.0)].into()),
+    ];
+    let told = |client: &str| {
+        let mut told = BTreeMap::new();
+        for _ in 0..400 {
+            let (answer, _) = fleet.ask_from(client.parse().unwrap(), "geo.z A", &[]);
+            *told.entry(addresses(&answer).concat()).or_insert(0) += 1;
+        }
+        told
+    };
+    let failed = |cluster: &str| {
+        let known = Known { unhealthy: Some(Unhealthy::FailedChecks), ..Known::default() };
+        (key(cluster), known)
+    };
+    let set = |known: Vec<_>| {
+        fleet.guides.standings.store(Arc::new(Standings::of_all(known, shares.clone().into_iter().collect())));
+    };
+    set(Vec::new());
+    let german = told("203.0.113.1");
+    assert!((60..=140).contains(&german["192.0.2.2"]) && german.len() == 2, "{german:?}");
+    assert_eq!(told("203.0.113.129"), BTreeMap::from([("192.0.2.2".to_owned(), 400)]));
+    assert_eq!(told("198.51.100.1"), BTreeMap::from([("192.0.2.3".to_owned(), 400)]), "of whom nothing is said");
+    set(vec![failed("york")]);
+    assert_eq!(told("203.0.113.1"), BTreeMap::from([("192.0.2.1".to_owned(), 400)]));
+    set(vec![failed("berlin"), failed("york"), failed("zingapore")]);
+    assert_eq!(told("203.0.113.1"), BTreeMap::from([("192.0.2.1".to_owned(), 400)]), "nobody is well: the nearest");
+}
+
 /// Who asks for whom, and what is told with which scope.
 #[test]
 fn the_nearest_is_told_with_the_scope_that_it_holds_for() {

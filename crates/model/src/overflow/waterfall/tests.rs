@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::overflow::table::{Basis, Out};
 
-fn edge_name(name: &str) -> ObjectName {
-    name.parse().unwrap()
+fn edge_name(name: &str) -> Origin {
+    Origin { edge: name.parse().unwrap(), home: None }
 }
 
 fn cluster(name: &str) -> ClusterName {
@@ -30,7 +30,7 @@ fn rooms(rooms: &[(&str, Room)]) -> BTreeMap<ClusterName, Room> {
 }
 
 /// Edges by their demand and the rings of the clusters a, b, c and so on.
-fn edges(edges: &[(&str, f64, &[u32])]) -> BTreeMap<ObjectName, Edge> {
+fn edges(edges: &[(&str, f64, &[u32])]) -> BTreeMap<Origin, Edge> {
     let edge = |(name, demand, rings): &(&str, f64, &[u32])| {
         let rings = rings.iter().zip(["a", "b", "c", "d"]).map(|(ring, name)| (cluster(name), *ring)).collect();
         (edge_name(name), Edge { demand: *demand, rings })
@@ -152,8 +152,8 @@ fn numbers_that_are_none_take_and_give_nothing() {
 fn tables_have_a_largest_size() {
     let many: BTreeMap<_, _> = (0..=MAX_CLUSTERS).map(|n| (cluster(&format!("c{n}")), room(1.0))).collect();
     assert_eq!(pour(&BTreeMap::new(), &many, None, at(0)).unwrap_err(), TooLarge::Clusters(MAX_CLUSTERS + 1));
-    let many: BTreeMap<_, _> = (0..=MAX_EDGES).map(|n| (edge_name(&format!("e{n}")), Edge::default())).collect();
-    assert_eq!(pour(&many, &BTreeMap::new(), None, at(0)).unwrap_err(), TooLarge::Edges(MAX_EDGES + 1));
+    let many: BTreeMap<_, _> = (0..=MAX_ORIGINS).map(|n| (edge_name(&format!("e{n}")), Edge::default())).collect();
+    assert_eq!(pour(&many, &BTreeMap::new(), None, at(0)).unwrap_err(), TooLarge::Origins(MAX_ORIGINS + 1));
 }
 
 /// Each edge has an order of its own, as far as it can be from any other's, and everything is full.
@@ -164,9 +164,10 @@ fn the_largest_table_can_be_made() {
     let edge = |number: usize| {
         let ring = |place: usize| u32::try_from((place + number) % MAX_CLUSTERS).unwrap();
         let rings = names.iter().enumerate().map(|(place, name)| (name.clone(), ring(place))).collect();
-        (edge_name(&format!("e{number}")), Edge { demand: 150.0, rings })
+        // Four of them want half as much again as a cluster has at the wanted utilisation.
+        (edge_name(&format!("e{number}")), Edge { demand: 37.5, rings })
     };
-    let table = pour(&(0..MAX_EDGES).map(edge).collect(), &rooms, None, at(0)).unwrap();
+    let table = pour(&(0..MAX_ORIGINS).map(edge).collect(), &rooms, None, at(0)).unwrap();
     assert!(table.rows.iter().all(|row| (row.shed - 25.0 / 150.0).abs() < 1e-6), "all of them are in the same place");
 }
 
@@ -229,7 +230,7 @@ fn every_share_has_a_reason() {
 }
 
 /// A table a second later.
-fn next(edges: &BTreeMap<ObjectName, Edge>, rooms: &BTreeMap<ClusterName, Room>, table: &Table) -> Table {
+fn next(edges: &BTreeMap<Origin, Edge>, rooms: &BTreeMap<ClusterName, Room>, table: &Table) -> Table {
     pour(edges, rooms, Some(table), table.at.saturating_add(Duration::from_secs(1))).unwrap()
 }
 
