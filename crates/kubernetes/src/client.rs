@@ -10,6 +10,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
+use crate::peers::Bearer;
+
 /// A connection is there in milliseconds or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
 /// A watch is silent for minutes. A hub that is gone without a word is noticed after this and [`PROBES`] times
@@ -32,15 +34,25 @@ pub enum ClientError {
 
 /// Reaches for nothing yet.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    let config = match kubeconfig {
+    build(&configuration(kubeconfig).await?).map_err(ClientError::Unusable)
+}
+
+/// The same, and the token that says who we are to others, where it is one.
+pub async fn connect_with_token(kubeconfig: Option<&Path>) -> Result<(Client, Option<Bearer>), ClientError> {
+    let config = configuration(kubeconfig).await?;
+    let bearer = Bearer::of(&config.auth_info);
+    Ok((build(&config).map_err(ClientError::Unusable)?, bearer))
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
+    Ok(match kubeconfig {
         Some(path) => {
             let wrong = |source| ClientError::Kubeconfig { path: path.into(), source };
             let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
         }
         None => Config::infer().await.map_err(ClientError::Nowhere)?,
-    };
-    build(&config).map_err(ClientError::Unusable)
+    })
 }
 
 /// As kube builds it, but for three things: what is written goes out at once (kube leaves Nagle's algorithm on, for which the

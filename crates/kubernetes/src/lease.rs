@@ -4,8 +4,10 @@
 //! margin earlier, and asks for nothing that could end later ([`Term`]). Everybody else counts a whole duration from when
 //! they last saw the Lease change, each by its own monotonic clock, so that no two clocks are ever compared. The Lease is
 //! only written over the version that was read, so that of several who try one succeeds. kube-runtime has no such thing.
+//!
+//! The Lease also says where its holder is met by the hub's other processes ([`crate::peers`]).
 
-mod record;
+pub(crate) mod record;
 mod term;
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::peers::Meeting;
 use record::{Action, Observer};
 use term::Tenure;
 pub use term::Term;
@@ -37,6 +40,8 @@ pub struct Settings {
     pub duration: Duration,
     /// How often it is renewed; the others look twice as often.
     pub renew: Duration,
+    /// Where the hub's other processes meet us while we lead.
+    pub meeting: Option<Meeting>,
 }
 
 impl Settings {
@@ -48,6 +53,7 @@ impl Settings {
             identity: identity.into(),
             duration: Duration::from_secs(3),
             renew: Duration::from_secs(1),
+            meeting: None,
         }
     }
 
@@ -115,7 +121,7 @@ impl Contender {
             Action::Wait(until) => Ok((until - now).min(self.settings.renew / 2)),
             Action::Write(lease) => {
                 let sent = Instant::now();
-                match self.write(&lease, self.patience()).await {
+                match self.write(&self.marked(*lease), self.patience()).await {
                     Ok(lease) => {
                         self.lead(lease, sent).await;
                         Ok(Duration::ZERO)
@@ -165,7 +171,7 @@ impl Contender {
         sleep_until(at).await;
         loop {
             let sent = Instant::now();
-            let trouble = match self.write(&record::renewed(lease), self.patience()).await {
+            let trouble = match self.write(&self.marked(record::renewed(lease)), self.patience()).await {
                 Ok(written) => {
                     *lease = written;
                     return Some(sent);
@@ -189,7 +195,9 @@ impl Contender {
     /// Lets the next one lead without waiting. Later than `until` there is nothing to give back.
     async fn release(&self, mut lease: Lease, until: Instant) {
         loop {
-            match self.write(&record::released(&lease), until).await {
+            let mut released = record::released(&lease);
+            Meeting::mark(None, &mut released);
+            match self.write(&released, until).await {
                 Ok(_) => return,
                 // A renewal was under way.
                 Err(trouble) if trouble.is_overtaken() => match self.read(until).await {
@@ -205,6 +213,12 @@ impl Contender {
                 }
             }
         }
+    }
+
+    /// With where we are met, and not where somebody before us was.
+    fn marked(&self, mut lease: Lease) -> Lease {
+        Meeting::mark(self.settings.meeting.as_ref(), &mut lease);
+        lease
     }
 
     async fn read(&self, until: Instant) -> Result<Option<Lease>, Trouble> {

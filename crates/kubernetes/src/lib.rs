@@ -2,7 +2,8 @@
 //!
 //! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
 //! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]). Controllers also tell the API
-//! server which of tenants' objects to refuse ([`admission`]).
+//! server which of tenants' objects to refuse ([`admission`]). What processes tell the leader every second, and what it answers,
+//! goes from one to the other and not through the hub ([`peers`]).
 //!
 //! In a tenant cluster an agent reads what is to be published of it, and says what became of that ([`sources`]).
 
@@ -15,6 +16,7 @@ mod index;
 pub mod kubeconfig;
 pub mod lease;
 pub mod nodes;
+pub mod peers;
 pub mod release;
 pub mod resource;
 pub mod seen;

@@ -70,7 +70,7 @@ fn act(lease: Lease, identity: &str, duration: Duration, free_at: Instant, now: 
 }
 
 /// Whose it is; a Lease that was given back is nobody's.
-pub(super) fn holder(lease: &Lease) -> Option<&str> {
+pub(crate) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 

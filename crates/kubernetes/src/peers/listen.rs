@@ -1,0 +1,293 @@
+//! The leader's door for the other processes of its hub.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use kube::Client;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OnceCell, Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::lines::Lines;
+use super::refusal::Refusal;
+use super::review::Reviews;
+use super::stream::Stream;
+use super::{EDGE, Fingerprint, Hears, Identity, MAX_PEERS, Metrics, PATH, Peer, ROLE, Role, bearer};
+use crate::lease::Term;
+
+/// Beside those that are heard: who is on the way in, or is told no. Above, the next one waits.
+const STRANGERS: usize = 64;
+/// For TLS, and again for the head of the request.
+const WITHIN: Duration = Duration::from_secs(5);
+/// A token and some names.
+const MAX_HEAD: usize = 16 << 10;
+/// When leadership ends, for the last words. A term has more than that left.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// Long lines that are held at once: 128 MiB at the very most.
+const MAX_LONG_LINES: usize = 16;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where Fleetgate is installed: accounts of other namespaces are nobody.
+    pub namespace: String,
+    /// The names of those that are heard.
+    pub accounts: Vec<String>,
+}
+
+/// A bound listener that does not answer yet.
+pub struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("binding --peers on {address}")]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Listener {
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let open = || {
+            let socket = std::net::TcpListener::bind(address)?;
+            socket.set_nonblocking(true)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, address })
+        };
+        open().map_err(|source| BindError { address, source })
+    }
+
+    /// The address with the port that was given.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Door(Arc<Inner>);
+
+pub(super) struct Inner {
+    identity: Identity,
+    pub(super) reviews: Reviews,
+    /// The account that controllers have, ours among them.
+    own_account: OnceCell<Option<String>>,
+    pub(super) hears: Arc<dyn Hears>,
+    pub(super) metrics: Metrics,
+    pub(super) long_lines: Semaphore,
+    /// There while we lead.
+    reign: Mutex<Option<Reign>>,
+    heard: Mutex<BTreeMap<Peer, Heard>>,
+}
+
+/// One term.
+#[derive(Clone)]
+struct Reign {
+    over: CancellationToken,
+    streams: TaskTracker,
+}
+
+/// One that is heard.
+struct Heard {
+    account: Arc<str>,
+    from: SocketAddr,
+    since: Instant,
+    /// Ends its stream.
+    replaced: CancellationToken,
+}
+
+/// For people.
+#[derive(Debug, Clone)]
+pub struct PeerView {
+    pub peer: Peer,
+    pub account: Arc<str>,
+    pub from: SocketAddr,
+    pub since: Duration,
+}
+
+/// The place of one that is heard; given back with the value.
+pub(super) struct Seat {
+    door: Arc<Inner>,
+    pub(super) peer: Peer,
+    pub(super) replaced: CancellationToken,
+    pub(super) over: CancellationToken,
+    /// Whether what agents told it is taken from it.
+    pub(super) reports: bool,
+}
+
+impl Door {
+    pub fn new(
+        settings: Settings,
+        identity: Identity,
+        client: Client,
+        hears: Arc<dyn Hears>,
+        metrics: Metrics,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            identity,
+            reviews: Reviews::new(client, settings.namespace, settings.accounts),
+            own_account: OnceCell::new(),
+            hears,
+            metrics,
+            long_lines: Semaphore::new(MAX_LONG_LINES),
+            reign: Mutex::default(),
+            heard: Mutex::default(),
+        }))
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.0.identity.fingerprint
+    }
+
+    /// Those that are heard now.
+    pub fn peers(&self) -> Vec<PeerView> {
+        let heard = lock(&self.0.heard);
+        let view = |(peer, heard): (&Peer, &Heard)| PeerView {
+            peer: peer.clone(),
+            account: Arc::clone(&heard.account),
+            from: heard.from,
+            since: heard.since.elapsed(),
+        };
+        heard.iter().map(view).collect()
+    }
+
+    /// Hears others until the term is lost. Returns when all streams have ended: the Lease is not given up before.
+    pub async fn lead(&self, term: Term) {
+        let reign = Reign { over: CancellationToken::new(), streams: TaskTracker::new() };
+        *lock(&self.0.reign) = Some(reign.clone());
+        term.lost().cancelled().await;
+        *lock(&self.0.reign) = None;
+        reign.over.cancel();
+        reign.streams.close();
+        let _ = timeout(FAREWELL, reign.streams.wait()).await;
+    }
+
+    /// Answers until `stop`, within a tokio runtime.
+    pub async fn serve(self, listener: Listener, stop: CancellationToken) {
+        let listener = match TcpListener::from_std(listener.socket) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "the listener of --peers cannot be used"),
+        };
+        let tls = TlsAcceptor::from(Arc::clone(&self.0.identity.tls));
+        server::accept(listener, "--peers", MAX_PEERS + STRANGERS, &stop, |stream, from| {
+            answer(Arc::clone(&self.0), tls.clone(), stream, from, stop.clone())
+        })
+        .await;
+    }
+}
+
+type Answer = Response<Either<Lines, Full<Bytes>>>;
+
+/// One connection.
+async fn answer(door: Arc<Inner>, tls: TlsAcceptor, stream: TcpStream, from: SocketAddr, stop: CancellationToken) {
+    let handshake = stop.run_until_cancelled(timeout(WITHIN, tls.accept(stream)));
+    let Some(Ok(Ok(stream))) = handshake.await else {
+        return door.metrics.refused("NoHandshake");
+    };
+    let service = service_fn(|request| async {
+        let answer = door.begin(request, from).await.unwrap_or_else(|no| {
+            door.metrics.refused(no.code());
+            tracing::info!(%from, code = no.code(), "a process is not heard: {no}");
+            refuse(no)
+        });
+        Ok::<_, Infallible>(answer)
+    });
+    let mut http = server::http(WITHIN);
+    http.max_header_size(MAX_HEAD);
+    server::converse(&http, stream, service, stop.cancelled()).await;
+}
+
+impl Inner {
+    /// From a request to a stream that goes on by itself.
+    async fn begin(self: &Arc<Self>, request: Request<Incoming>, from: SocketAddr) -> Result<Answer, Refusal> {
+        if request.uri().path() != PATH || request.method() != Method::POST {
+            return Err(Refusal::NoSuchPath);
+        }
+        // Before anybody is asked about it.
+        let reign = lock(&self.reign).clone().ok_or(Refusal::NotLeading)?;
+        let token = bearer::token(request.headers().get(header::AUTHORIZATION)).ok_or(Refusal::NoToken)?.to_owned();
+        let account = self.reviews.admit(&token, from.ip()).await?;
+        let peer = named(&request).ok_or(Refusal::Unnamed)?;
+        let is_controller = self.own_account().await.is_some_and(|own| own == &*account);
+        let place = self.seat(peer, account, from, &reign, is_controller)?;
+        let (lines, sent) = mpsc::channel(1);
+        let stream = Stream::new(Arc::clone(self), place, (token, from.ip()), lines);
+        // The reign may have ended meanwhile; then the stream ends at once.
+        reign.streams.spawn(stream.run(request.into_body()));
+        let mut answer = Response::new(Either::Left(Lines(sent)));
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(answer)
+    }
+
+    /// Asked for until it is known: it does not change.
+    async fn own_account(&self) -> Option<&str> {
+        let known = self.own_account.get_or_try_init(|| self.reviews.own_account()).await;
+        known.inspect_err(|error| tracing::warn!(%error, "our own account is not known")).ok()?.as_deref()
+    }
+
+    fn seat(
+        self: &Arc<Self>,
+        peer: Peer,
+        account: Arc<str>,
+        from: SocketAddr,
+        reign: &Reign,
+        reports: bool,
+    ) -> Result<Seat, Refusal> {
+        let replaced = CancellationToken::new();
+        let mut all = lock(&self.heard);
+        if all.len() >= MAX_PEERS && !all.contains_key(&peer) {
+            return Err(Refusal::TooManyPeers);
+        }
+        let heard = Heard { account, from, since: Instant::now(), replaced: replaced.clone() };
+        match all.insert(peer.clone(), heard) {
+            Some(before) => before.replaced.cancel(),
+            None => self.metrics.connected(peer.role, 1),
+        }
+        let (door, over) = (Arc::clone(self), reign.over.clone());
+        Ok(Seat { door, peer, replaced, over, reports })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Whoever took its place keeps it.
+        if self.replaced.is_cancelled() {
+            return;
+        }
+        lock(&self.door.heard).remove(&self.peer);
+        self.door.metrics.connected(self.peer.role, -1);
+    }
+}
+
+fn named(request: &Request<Incoming>) -> Option<Peer> {
+    let text = |name: &str| request.headers().get(name)?.to_str().ok();
+    Some(Peer { name: text(EDGE)?.parse().ok()?, role: text(ROLE)?.parse::<Role>().ok()? })
+}
+
+/// Whoever is refused does not keep its place.
+fn refuse(no: Refusal) -> Answer {
+    let body = super::wire::no(no.code(), &no.to_string());
+    let mut response = Response::new(Either::Right(Full::from(body)));
+    *response.status_mut() = no.status();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
