@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 pub use home::{Answer, Changed, FolderHome, Home, HomeError};
 pub use listen::Listener;
 pub use metrics::Metrics;
-pub use reports::{Reports, Service};
+pub use reports::{OfOne, Reports, Service};
 pub use verdicts::Verdicts;
 
 pub(crate) use credentials::is_same;

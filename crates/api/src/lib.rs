@@ -9,6 +9,7 @@ pub mod listen;
 mod load;
 pub mod objects;
 mod overflow;
+pub mod peers;
 pub mod release;
 pub mod state;
 

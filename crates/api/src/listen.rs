@@ -21,6 +21,7 @@ use crate::explain;
 use crate::load;
 use crate::objects;
 use crate::overflow;
+use crate::peers;
 use crate::release;
 use crate::state::State;
 
@@ -63,6 +64,7 @@ impl Interface {
                 .route("/v1/records", get(objects::records))
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/load", get(load::list))
+                .route("/v1/peers", get(peers::show))
                 .route("/v1/overflow", get(overflow::list))
                 .route("/v1/credentials", get(credentials::list).post(credentials::issue))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))

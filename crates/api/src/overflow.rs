@@ -63,6 +63,7 @@ fn shown_row(table: &Table, row: &Row) -> Value {
             "ring": cell.ring,
             "share": cell.share,
             "target": cell.target,
+            "quota": cell.quota,
             "reason": cell.reason.code(),
             "text": table.explain(cell),
         })

@@ -39,6 +39,8 @@ pub struct State {
     pub reports: Arc<Reports>,
     /// What follows from that, and from what edges count.
     pub tables: Arc<ArcSwap<Tables>>,
+    /// Set once, on a hub.
+    pub peers: OnceLock<crate::peers::View>,
     /// Set once, where this process may let go what is held.
     pub releases: OnceLock<Arc<dyn Releases>>,
     /// Set once, where there is one.
@@ -91,6 +93,7 @@ impl State {
             verdicts,
             reports: Arc::default(),
             tables: Arc::default(),
+            peers: OnceLock::new(),
             releases: OnceLock::new(),
             admin_credential,
             ready,

@@ -22,6 +22,14 @@ pub struct Service {
     pub name: ObjectName,
 }
 
+/// What was said of a cluster, which is the one with that UID.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfOne {
+    pub cluster: ClusterName,
+    pub uid: Arc<str>,
+    pub services: Vec<(Service, Report)>,
+}
+
 #[derive(Default)]
 pub struct Reports {
     /// Replaced when a cluster comes or goes.
@@ -69,14 +77,40 @@ impl Reports {
         all
     }
 
-    /// Takes in what a cluster says; how many of its services there was no room for.
-    pub(super) fn take(
+    /// What was said after a moment, cluster by cluster from the one after `begin` on and around, as long as there are no more than
+    /// so many services. Also the last cluster that was looked at: where to go on from when not all had room.
+    pub fn said_after(
         &self,
-        cluster: &ClusterName,
-        uid: &Arc<str>,
-        said: Vec<(Service, Report)>,
-        now: Timestamp,
-    ) -> usize {
+        moment: Timestamp,
+        begin: Option<&ClusterName>,
+        most: usize,
+    ) -> (Vec<OfOne>, Option<ClusterName>) {
+        let clusters = self.clusters.load();
+        let mut order: Vec<&ClusterName> = clusters.keys().collect();
+        order.sort();
+        let first = order.partition_point(|cluster| begin.is_some_and(|begin| *cluster <= begin));
+        order.rotate_left(first);
+        let (mut count, mut said) = (0, Vec::new());
+        for cluster in order {
+            let Some(part) = clusters.get(cluster) else { continue };
+            let services = part.services.load_full();
+            let new = services.iter().filter(|(_, (_, at))| moment < *at);
+            let services: Vec<_> = new.map(|(service, (report, _))| (service.clone(), *report)).collect();
+            if services.is_empty() {
+                continue;
+            }
+            count += services.len();
+            if count > most {
+                let last = said.last().map(|last: &OfOne| last.cluster.clone());
+                return (said, last);
+            }
+            said.push(OfOne { cluster: cluster.clone(), uid: Arc::clone(&part.uid), services });
+        }
+        (said, None)
+    }
+
+    /// Takes in what a cluster says; how many of its services there was no room for.
+    pub fn take(&self, cluster: &ClusterName, uid: &Arc<str>, said: Vec<(Service, Report)>, now: Timestamp) -> usize {
         let part = self.part(cluster, uid);
         let _writing = lock(&part.writing);
         let mut services = HashMap::clone(&part.services.load());
@@ -109,7 +143,7 @@ impl Reports {
     }
 
     /// Forgets what is too old.
-    pub(super) fn sweep(&self, now: Timestamp) {
+    pub fn sweep(&self, now: Timestamp) {
         let _coming = lock(&self.coming);
         let clusters = self.clusters.load_full();
         let (mut count, mut silent) = (0, Vec::new());
@@ -209,6 +243,36 @@ mod tests {
         assert_eq!(reports.all().len(), 1, "nobody else is forgotten");
         reports.forget(&one, "u2");
         assert_eq!(reports.all(), []);
+    }
+
+    #[test]
+    fn what_is_new_is_told_in_turns() {
+        let reports = Reports::default();
+        let uid: Arc<str> = "u".into();
+        for (cluster, moment) in [("c1", 0), ("c2", 5), ("c3", 6)] {
+            let said = vec![(service("web"), served(1)), (service("api"), served(2))];
+            reports.take(&cluster.parse().unwrap(), &uid, said, at(moment));
+        }
+        let told = |moment, begin: Option<&str>, most| {
+            let (said, last) = reports.said_after(at(moment), begin.map(|begin| begin.parse().unwrap()).as_ref(), most);
+            assert!(said.iter().all(|one| one.services.len() == 2 && one.uid == uid));
+            let said: Vec<String> = said.into_iter().map(|one| one.cluster.to_string()).collect();
+            (said.join(" "), last.map(|last| last.to_string()))
+        };
+        assert_eq!(told(0, None, 100), ("c2 c3".into(), None));
+        assert_eq!(told(5, None, 100), ("c3".into(), None));
+        assert_eq!(told(6, None, 100), (String::new(), None));
+        // With room for one or two, each has its turn.
+        reports.take(
+            &"c1".parse().unwrap(),
+            &uid,
+            vec![(service("web"), served(1)), (service("api"), served(1))],
+            at(7),
+        );
+        assert_eq!(told(1, None, 2), ("c1".into(), Some("c1".into())));
+        assert_eq!(told(1, Some("c1"), 3), ("c2".into(), Some("c2".into())));
+        assert_eq!(told(1, Some("c2"), 4), ("c3 c1".into(), Some("c1".into())));
+        assert_eq!(told(1, Some("c3"), 100), ("c1 c2 c3".into(), None));
     }
 
     #[test]
