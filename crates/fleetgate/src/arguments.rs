@@ -219,6 +219,7 @@ pub(crate) struct NodeProxyOptions {
 #[derive(Debug, Clone, Args)]
 // A folder has no API server that would ask.
 #[command(mut_arg("admission", |admission| admission.conflicts_with("fleet")))]
+#[command(mut_arg("peers", |peers| peers.conflicts_with("fleet")))]
 pub(crate) struct ServeOptions {
     /// The folder of manifests; watched, so that a saved file is live at once
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET", required_unless_present = "hub", conflicts_with = "hub")]
@@ -230,6 +231,8 @@ pub(crate) struct ServeOptions {
     pub(crate) access: HubOptions,
     #[command(flatten, next_help_heading = "With --hub")]
     pub(crate) admission: AdmissionOptions,
+    #[command(flatten, next_help_heading = "With --hub")]
+    pub(crate) peers: PeersOptions,
     #[command(flatten, next_help_heading = "State")]
     pub(crate) state: StateOptions,
     /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
@@ -256,6 +259,8 @@ pub(crate) struct ControllerOptions {
     pub(crate) agents: AgentsOptions,
     #[command(flatten, next_help_heading = "Admission")]
     pub(crate) admission: AdmissionOptions,
+    #[command(flatten, next_help_heading = "Other processes of the hub")]
+    pub(crate) peers: PeersOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
@@ -309,6 +314,30 @@ pub(crate) struct HubOptions {
     /// Follow tenant clusters whose kubeconfig names a loopback address: for a hub on one's own machine
     #[arg(long, env = "FLEETGATE_ALLOW_LOOPBACK")]
     pub(crate) allow_loopback: bool,
+    /// What this process is called among the hub's: no other may have the same name. Its host name by default
+    #[arg(long, value_name = "NAME", env = "FLEETGATE_EDGE")]
+    pub(crate) edge: Option<String>,
+}
+
+/// How the hub's other processes tell the leader what they see, and what follows from it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PeersOptions {
+    /// While this process leads, hear the hub's gateways, DNS servers and other controllers here: all gateways then share one table
+    /// of who gets how much, and members are out when most of them say so
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) peers: Option<SocketAddr>,
+    /// Where the others reach --peers, as the Lease tells them; the address of --peers by default
+    #[arg(long, value_name = "IP", env = "FLEETGATE_PEERS_ADDRESS")]
+    pub(crate) peers_address: Option<IpAddr>,
+    /// The service accounts in --namespace that are heard
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "fleetgate-controller,fleetgate-dns,fleetgate-gateway",
+        env = "FLEETGATE_PEERS_ACCOUNTS"
+    )]
+    pub(crate) peers_accounts: Vec<String>,
 }
 
 /// How the hub's API server asks about tenants' objects.

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::arguments::{
     AdmissionOptions, AgentsOptions, AnswerOptions, DEFAULT_ADMIN, DemoOptions, DoorOptions, EndOptions, MemberOptions,
-    StateOptions, ViewOptions,
+    PeersOptions, StateOptions, ViewOptions,
 };
 use crate::job::{Job, JobHome};
 use crate::serve::{Server, Signals};
@@ -48,6 +48,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             state: StateOptions { data: Some(folder.path().join("data")), data_key: None },
             take_over: false,
             admission: AdmissionOptions::default(),
+            peers: PeersOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),

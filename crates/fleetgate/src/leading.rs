@@ -16,6 +16,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::peers::Chair;
+
 /// Where the thread that plans leaves what a controller has to do. It never waits for it: wishes are kept by cluster, and
 /// what is to be written by object.
 pub(crate) struct Desk {
@@ -35,6 +37,8 @@ pub(crate) struct Leading {
     tenants_metrics: tenants::Metrics,
     /// Where the API server asks us.
     admission: Option<Admission>,
+    /// Where the hub's other processes are heard.
+    chair: Option<Chair>,
 }
 
 pub(crate) struct Running {
@@ -63,6 +67,7 @@ impl Desk {
             apply_metrics: apply::Metrics::register(registry),
             tenants_metrics: tenants::Metrics::register(registry),
             admission,
+            chair: None,
         };
         (Self { writing, wishes: desk }, leading)
     }
@@ -79,6 +84,13 @@ impl Desk {
 }
 
 impl Leading {
+    /// Has the hub's other processes heard while we lead, and the Lease say where.
+    pub(crate) fn with_chair(mut self, chair: Option<Chair>) -> Self {
+        self.lease.meeting = chair.as_ref().map(|chair| chair.meeting);
+        self.chair = chair;
+        self
+    }
+
     /// Within a tokio runtime.
     pub(crate) fn start(self) -> Running {
         let stop = CancellationToken::new();
@@ -126,15 +138,21 @@ impl Leading {
         let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
         let settings = apply::Settings { identity: self.lease.identity.clone() };
         let write = apply::run(self.client.clone(), sides, term.clone(), settings, self.apply_metrics.clone());
+        let (chair, chairing) = (self.chair.clone(), term.clone());
+        let hear = async move {
+            if let Some(chair) = chair {
+                chair.lead(chairing).await;
+            }
+        };
         let (admission, client) = (self.admission.clone(), self.client.clone());
         let admit = async move {
             if let Some(admission) = admission {
                 admission.lead(client, term).await;
             }
         };
-        let work = async { tokio::join!(follow, write, admit) };
+        let work = async { tokio::join!(follow, write, admit, hear) };
         tokio::select! {
-            ((), (), ()) = work => {}
+            ((), (), (), ()) = work => {}
             () = self.listen(Some(sender), followed) => {}
         }
     }

@@ -19,6 +19,7 @@ mod leading;
 mod load;
 mod node_proxy;
 mod overflow;
+mod peers;
 mod places;
 mod release;
 mod serve;

@@ -17,6 +17,9 @@ use model::{ObjectName, Timestamp};
 
 /// How often tables are made: as often as agents report.
 const TURN: Duration = Duration::from_secs(1);
+/// Others are heard within this when somebody begins to lead. Until then tables would follow from those who came first; edges have the last
+/// leader's for longer.
+const GATHERING: Duration = Duration::from_secs(3);
 /// Kubernetes names objects by labels of at most 63 octets (RFC 1123).
 const MAX_LABEL: usize = 63;
 
@@ -32,6 +35,8 @@ pub(crate) struct Overflow {
     desk: Arc<Mutex<Desk>>,
     /// Whether tables are made here.
     leads: Arc<AtomicBool>,
+    /// From when on they count, where others have to be heard first.
+    gathered: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Overflow {
@@ -42,7 +47,19 @@ impl Overflow {
             seen: Arc::default(),
             desk: Arc::default(),
             leads: Arc::new(AtomicBool::new(leads)),
+            gathered: Arc::default(),
         }
+    }
+
+    /// Whether this process makes the tables from now on, for others too. It begins with an empty desk.
+    pub(crate) fn lead(&self, leads: bool) {
+        *self.desk() = Desk::default();
+        *self.gathered() = leads.then(|| Instant::now() + GATHERING);
+        self.leads.store(leads, Ordering::Release);
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What another edge saw.
@@ -77,7 +94,7 @@ impl Overflow {
             // Not several at once after a pause: what is counted is divided by the time that has passed.
             due = (due + TURN).max(Instant::now() + TURN / 2);
             let sighting = sights.map(web::Sights::take);
-            if !self.leads.load(Ordering::Relaxed) {
+            if !self.leads.load(Ordering::Acquire) {
                 self.seen.store(Arc::new(sighting.unwrap_or_default()));
                 continue;
             }
@@ -88,7 +105,9 @@ impl Overflow {
                 reports.of(&member.cluster, &member.uid, namespace, name)
             };
             let tables = self.desk().turn(&http.load_full(), report, now());
-            self.tables.store(tables);
+            if self.gathered().is_none_or(|gathered| gathered <= Instant::now()) {
+                self.tables.store(tables);
+            }
         }
     }
 }

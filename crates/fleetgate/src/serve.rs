@@ -26,6 +26,7 @@ use crate::home::{self, Opened};
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
 use crate::overflow::{self, Overflow};
+use crate::peers;
 use crate::places;
 use crate::telemetry::{self, ControlMetrics};
 use crate::web_doors::{self, WebDoor};
@@ -92,6 +93,8 @@ pub(crate) struct Server {
     /// What answers the hub's API server.
     admission: Option<std::thread::JoinHandle<()>>,
     stop_admission: CancellationToken,
+    /// The stream between the hub's processes.
+    peers: Option<peers::Running>,
 }
 
 /// What a successor needs of us.
@@ -114,6 +117,7 @@ struct Listening {
     agents: Option<api::agents::Listener>,
     interfaces: Vec<Listener>,
     reviews: Option<admission::Listener>,
+    peers: Option<kubernetes::peers::Listener>,
 }
 
 impl Listening {
@@ -137,6 +141,7 @@ impl Listening {
                 .filter_map(|(interface, at)| Some(open_interface(interface, at?, inheritance)))
                 .collect::<anyhow::Result<_>>()?,
             reviews: job.admission.admission.map(admission::Listener::bind).transpose()?,
+            peers: job.peers.peers.map(kubernetes::peers::Listener::bind).transpose()?,
         })
     }
 
@@ -156,6 +161,7 @@ impl Listening {
                 .or_else(|| self.sni.as_ref().filter(|_| self.terminates).map(Door::address)),
             agents: self.agents.as_ref().map(api::agents::Listener::address),
             admission: self.reviews.as_ref().map(admission::Listener::address),
+            peers: self.peers.as_ref().map(kubernetes::peers::Listener::address),
             admin: interface(Interface::Admin),
             metrics: interface(Interface::Metrics),
         }
@@ -200,6 +206,7 @@ pub(crate) struct Addresses {
     pub(crate) https: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
     pub(crate) admission: Option<SocketAddr>,
+    pub(crate) peers: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -214,6 +221,7 @@ impl Addresses {
             https = self.https.map(tracing::field::display),
             agents = self.agents.map(tracing::field::display),
             admission = self.admission.map(tracing::field::display),
+            peers = self.peers.map(tracing::field::display),
             admin = self.admin.map(tracing::field::display),
             metrics = self.metrics.map(tracing::field::display),
             "ready"
@@ -230,7 +238,7 @@ impl Server {
         let mut inheritance = inherit(job)?;
         let listening = Listening::open(job, &mut inheritance)?;
         let (addresses, shared) = (listening.addresses(), listening.share()?);
-        let Listening { dns, apiserver, sni, http, https, terminates, agents, interfaces, reviews } = listening;
+        let Listening { dns, apiserver, sni, http, https, terminates, agents, interfaces, reviews, peers } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -241,6 +249,7 @@ impl Server {
         let gateway_metrics = gateway::Metrics::register(&mut registry);
         let web_metrics = web::Metrics::register(&mut registry);
         let agents_metrics = api::agents::Metrics::register(&mut registry);
+        let peers_metrics = peers::metrics(job, &mut registry);
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
@@ -267,10 +276,10 @@ impl Server {
         });
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
-        let overflow = Overflow::new(&host_name(), &state.tables, makes_tables(job));
+        let overflow = Overflow::new(&edge_name(job), &state.tables, makes_tables(job));
         let web = web_doors::serve(http, https, job, &addresses, &published, &guides, &overflow, &web_metrics);
         let web = web.context("starting --http and --https")?;
-        let overflow = overflow.start(web.as_ref().map(web::Running::sights), &published.http, &state.reports)?;
+        let turning = overflow.start(web.as_ref().map(web::Running::sights), &published.http, &state.reports)?;
         let terminate = web.as_ref().filter(|_| terminates).map(|web| web_doors::terminate(web.desk()));
         let settings = gateway::Settings {
             terminate,
@@ -290,7 +299,8 @@ impl Server {
         let agents = agents.map(|listener| serve_agents(listener, hub, &state, agents_metrics, stop_agents.clone()));
         let agents = agents.transpose()?;
 
-        let leading = leading.map(Leading::start);
+        let peers = peers::join(job, peers, &overflow, &state, peers_metrics).await?;
+        let leading = leading.map(|leading| leading.with_chair(peers.as_ref().and_then(peers::Running::chair)).start());
         let stop_admission = CancellationToken::new();
         let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
             // Ends with the runtime.
@@ -315,7 +325,7 @@ impl Server {
             stop_http,
             doors,
             web,
-            _overflow: overflow,
+            _overflow: turning,
             dns,
             drain,
             interfaces,
@@ -325,6 +335,7 @@ impl Server {
             leading,
             admission,
             stop_admission,
+            peers,
         })
     }
 
@@ -365,6 +376,10 @@ impl Server {
             && admission.join().is_err()
         {
             tracing::error!("the thread of --admission panicked");
+        }
+        // Until here the leader was told what was still seen.
+        if let Some(peers) = self.peers {
+            peers.stop();
         }
         // Names last: who still resolves them still finds the others that serve them.
         self.stop_dns.cancel();
@@ -565,7 +580,16 @@ fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission:
 fn makes_tables(job: &Job) -> bool {
     match &job.home {
         JobHome::Folder(_) => true,
-        JobHome::Hub { roles, .. } => roles.controller && (roles.gateway || roles.dns),
+        // With --peers it is for whoever leads to make them.
+        JobHome::Hub { roles, .. } => roles.controller && (roles.gateway || roles.dns) && job.peers.peers.is_none(),
+    }
+}
+
+/// What this process is called among the edges.
+fn edge_name(job: &Job) -> String {
+    match &job.home {
+        JobHome::Hub { access, .. } => access.edge.clone().unwrap_or_else(host_name),
+        JobHome::Folder(_) => host_name(),
     }
 }
 
