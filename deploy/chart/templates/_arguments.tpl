@@ -42,6 +42,10 @@
 {{- if include "fleetgate.agents" . }}
 - --agents={{ $values.listenAddress }}:8444
 {{- end }}
+{{- if has .component (list "controller" "all-in-one") }}
+- --peers={{ $values.listenAddress }}:9634
+- --peers-accounts={{ include "fleetgate.accounts" . | fromJsonArray | join "," }}
+{{- end }}
 {{- if ne .component "controller" }}
 - --data=/var/lib/fleetgate
 {{- if and (ne .component "dns") (include "fleetgate.dataKey" .root) }}
@@ -72,6 +76,9 @@
 {{- end }}
 {{- if include "fleetgate.agents" . }}
 - {name: agents, containerPort: 8444, protocol: TCP}
+{{- end }}
+{{- if has .component (list "controller" "all-in-one") }}
+- {name: peers, containerPort: 9634, protocol: TCP}
 {{- end }}
 - {name: metrics, containerPort: 9631, protocol: TCP}
 {{- end }}

@@ -34,6 +34,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* The accounts of all components, as JSON. */}}
+{{- define "fleetgate.accounts" -}}
+{{- $root := .root }}
+{{- $accounts := list }}
+{{- range $component := include "fleetgate.components" $root | fromJsonArray }}
+{{- $accounts = append $accounts (include "fleetgate.name" (dict "root" $root "component" $component)) }}
+{{- end }}
+{{- $accounts | toJson }}
+{{- end }}
+
 {{/* The settings of a component, as JSON. */}}
 {{- define "fleetgate.settings" -}}
 {{- if eq .component "all-in-one" }}

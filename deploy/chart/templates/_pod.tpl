@@ -48,6 +48,14 @@ spec:
     - {name: FLEETGATE_LOG_FORMAT, value: {{ .root.Values.log.format | quote }}}
     - name: POD_NAME
       valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    # What it is called among the others.
+    - name: FLEETGATE_EDGE
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    {{- if has .component (list "controller" "all-in-one") }}
+    # Where the others find it while it leads.
+    - name: FLEETGATE_PEERS_ADDRESS
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+    {{- end }}
     {{- if $adminCredential }}
     # For `kubectl exec ... -- fleetgate credential`.
     - {name: FLEETGATE_ADMIN_CREDENTIAL, value: /etc/fleetgate/admin/credential}

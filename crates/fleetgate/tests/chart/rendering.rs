@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::helm::{AGENTS, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
+use crate::helm::{AGENTS, ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
 
 #[test]
 fn helm_has_nothing_to_say_against_the_chart() {
@@ -51,6 +51,7 @@ fn values_that_make_no_sense_are_refused() {
         ("sources: [Fleet_Gate]", "'/sources/0'"),
         ("kubeconfigs: {namespaces: [a, a]}", "'/kubeconfigs/namespaces'"),
         ("networkPolicies: {apiServerPorts: []}", "'/networkPolicies/apiServerPorts'"),
+        ("networkPolicies: {memberPorts: [http]}", "'/networkPolicies/memberPorts/0'"),
         ("serviceMonitor: {enabled: \"yes\"}", "'/serviceMonitor/enabled'"),
     ] {
         let said = helm.render(&format!("{DEFAULT}{wrong}\n")).expect_err(wrong).to_string();
@@ -137,6 +138,48 @@ fn nobody_else_has_an_agents_door() {
         if ["dns", "gateway"].iter().any(|role| object["metadata"]["name"] == format!("fleetgate-{role}")) {
             assert!(!said(&object) && !object.to_string().contains("/admin"), "{object}");
         }
+    }
+}
+
+/// By the other pods of the release, at the pod's own address; nobody else knows of it.
+#[test]
+fn whoever_leads_is_met_by_its_own_alone() {
+    let Some(helm) = Helm::find() else { return };
+    for (values, workload, accounts) in [
+        (DEFAULT, ["Deployment", "fleetgate-controller"], "fleetgate-controller,fleetgate-dns,fleetgate-gateway"),
+        (ALL_IN_ONE, ["StatefulSet", "fleetgate"], "fleetgate"),
+    ] {
+        let objects = objects(&helm.render(values).unwrap());
+        let [kind, name] = workload;
+        let find = |kind: &str, name: &str| object(&objects, kind, name).unwrap_or_else(|| panic!("{kind} {name}"));
+        let container = &find(kind, name)["spec"]["template"]["spec"]["containers"][0];
+        for argument in ["--peers=0.0.0.0:9634".to_owned(), format!("--peers-accounts={accounts}")] {
+            assert!(has(&container["args"], &json!(argument)), "{name}: {argument}");
+        }
+        assert!(
+            has(&container["ports"], &json!({"name": "peers", "containerPort": 9634, "protocol": "TCP"})),
+            "{name}"
+        );
+        for (variable, path) in [("FLEETGATE_PEERS_ADDRESS", "status.podIP"), ("FLEETGATE_EDGE", "metadata.name")] {
+            let value = json!({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+            assert!(has(&container["env"], &value), "{name}: {variable}");
+        }
+        let ours = json!({"app.kubernetes.io/name": "fleetgate", "app.kubernetes.io/instance": "fleetgate"});
+        let rule = json!({
+            "ports": [{"port": "peers", "protocol": "TCP"}],
+            "from": [{"podSelector": {"matchLabels": ours}}],
+        });
+        assert!(has(&find("NetworkPolicy", name)["spec"]["ingress"], &rule), "{name}");
+        let told = objects
+            .iter()
+            .filter(|object| object.to_string().contains("9634") || object.to_string().contains("\"peers\""));
+        let told: Vec<&str> = told.filter_map(|object| object["metadata"]["name"].as_str()).collect();
+        // DNS may go there, and nowhere else that it need not.
+        let expected = if name == "fleetgate" { vec!["fleetgate"; 2] } else { vec![name, "fleetgate-dns", name] };
+        let (mut told, mut expected) = (told, expected);
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected);
     }
 }
 

@@ -90,6 +90,12 @@ fn data_planes_can_neither_read_kubeconfigs_nor_write(hub: &Hub) {
         ("controller", "create", "dnsendpoints.externaldns.k8s.io", "acme", "no"),
         ("controller", "update", "leases.coordination.k8s.io/fleetgate-controller", NAMESPACE, "yes"),
         ("controller", "update", "leases.coordination.k8s.io/another", NAMESPACE, "no"),
+        ("gateway", "watch", "leases.coordination.k8s.io/fleetgate-controller", NAMESPACE, "yes"),
+        ("dns", "watch", "leases.coordination.k8s.io/fleetgate-controller", NAMESPACE, "yes"),
+        ("dns", "get", "leases.coordination.k8s.io/another", NAMESPACE, "no"),
+        ("gateway", "update", "leases.coordination.k8s.io/fleetgate-controller", NAMESPACE, "no"),
+        ("controller", "create", "tokenreviews.authentication.k8s.io", "", "yes"),
+        ("gateway", "create", "tokenreviews.authentication.k8s.io", "", "no"),
     ] {
         let account = format!("--as=system:serviceaccount:{NAMESPACE}:fleetgate-{role}");
         let namespace =
@@ -126,11 +132,12 @@ fn granted(hub: &Hub, account: &str, namespace: &str) -> Rights {
     let mut rights = Rights::new();
     for rule in answer["status"]["resourceRules"].as_array().unwrap() {
         for group in texts(&rule["apiGroups"]) {
-            // Everybody may ask who they are and what they may do.
-            if ["authentication.k8s.io", "authorization.k8s.io"].contains(&&*group) {
-                continue;
-            }
             for resource in texts(&rule["resources"]) {
+                // Everybody may ask who they are and what they may do.
+                let about_oneself = resource.starts_with("selfsubject");
+                if ["authentication.k8s.io", "authorization.k8s.io"].contains(&&*group) && about_oneself {
+                    continue;
+                }
                 let whole = if group.is_empty() { resource } else { format!("{resource}.{group}") };
                 let named: Vec<String> =
                     texts(&rule["resourceNames"]).iter().map(|name| format!("{whole}/{name}")).collect();

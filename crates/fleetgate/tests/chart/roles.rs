@@ -13,7 +13,8 @@ use crate::hub::{Hub, WORKLOADS, arguments};
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The flags that have a process listen.
-const ADDRESSES: [&str; 7] = ["--dns", "--apiserver", "--sni", "--agents", "--metrics", "--admin", "--admission"];
+const ADDRESSES: [&str; 8] =
+    ["--dns", "--apiserver", "--sni", "--agents", "--metrics", "--admin", "--admission", "--peers"];
 
 /// A fleet that makes every role do all that it can: names, a proof, and records to hand out.
 const FLEET: &str = "\
@@ -101,6 +102,11 @@ fn each_role_runs_with_the_rights_of_its_account() {
             dig.args(["@127.0.0.1", "-p", port, "+short", "+time=30", "+tries=1", "x.c1.fleet.example"]).output();
         String::from_utf8_lossy(&asked.expect("dig is there: testbed/install installs it").stdout) == "192.0.2.11\n"
     });
+
+    // The leader hears them, as their tokens say who they are.
+    for role in roles.iter().filter(|role| role.name != "fleetgate-controller") {
+        until("a stream to the leader", || role.process.log().contains("the leader hears us"));
+    }
 
     for role in &mut roles {
         role.process.check_running().unwrap();
