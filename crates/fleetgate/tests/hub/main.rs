@@ -12,6 +12,7 @@ mod fixture;
 mod leaders;
 mod nodes;
 mod outage;
+mod peers;
 mod recovery;
 mod roles;
 mod sync;
