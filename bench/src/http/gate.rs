@@ -80,6 +80,7 @@ fn table(sites: Sites<'_>) -> anyhow::Result<HttpTable> {
             options: Arc::default(),
             policy: Arc::clone(&policy),
             members: Arc::new([Arc::new(member)]),
+            unready: Arc::new([]),
         };
         let routes = vec![HttpRoute { path: PathMatch::Prefix("/".into()), entry: Arc::new(entry) }];
         let host = Host::new(TENANT.parse()?, routes, None, None);

@@ -10,7 +10,7 @@ use model::ingress::Steering;
 use model::network::Location;
 use model::snapshot::{RecordSet, SteeredName};
 use model::steering::{
-    self, Asked, Candidate, Known, MemberKey, Ranked, Ranking, Reason, Situation, Standings, Whereabouts,
+    self, Asked, Candidate, Known, MemberKey, Ranked, Ranking, Reason, Situation, Standings, Unhealthy, Whereabouts,
 };
 
 /// How long an answer that was chosen may be kept, in seconds: as long as some clients are still sent to a cluster that
@@ -56,6 +56,8 @@ struct Member {
     cluster: ClusterName,
     key: MemberKey,
     location: Location,
+    /// Known by the plan, and before what is known by the second.
+    unready: Option<Unhealthy>,
     /// Addresses in wire form, one behind the other.
     v4: Vec<u8>,
     v6: Vec<u8>,
@@ -111,6 +113,7 @@ impl Steered {
             cluster: member.cluster.clone(),
             key: member.key,
             location: member.location.clone(),
+            unready: member.unready,
             v4: octets(&member.addresses, false),
             v6: octets(&member.addresses, true),
         });
@@ -140,7 +143,7 @@ impl Steered {
         let standings = guides.standings.load();
         let mut few = [Known::default(); FEW];
         for (known, member) in few.iter_mut().zip(&self.members) {
-            *known = standings.of(member.key);
+            *known = member.known(&standings);
         }
         // Turns are drawn: counted ones would fall in step with clients that ask for A and AAAA by turns.
         let choice = Asked { steering: &self.steering, client, turn: random, random };
@@ -164,9 +167,16 @@ impl Steered {
         let members = self.members.iter().enumerate().map(|(number, member)| Candidate {
             cluster: &member.cluster,
             location: &member.location,
-            known: few.get(number).copied().unwrap_or_else(|| standings.of(member.key)),
+            known: few.get(number).copied().unwrap_or_else(|| member.known(standings)),
         });
         steering::order(choice, members)
+    }
+}
+
+impl Member {
+    fn known(&self, standings: &Standings) -> Known {
+        let known = standings.of(self.key);
+        Known { unhealthy: self.unready.or(known.unhealthy), ..known }
     }
 }
 

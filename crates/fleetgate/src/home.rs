@@ -129,7 +129,7 @@ impl Hub {
     /// Has what these changes concern be looked at.
     pub(crate) fn write_back(&self, changes: &model::Changes) {
         if let Some(desk) = &self.desk {
-            desk.writing.dirty.mark_planned(changes);
+            desk.writing.mark_planned(changes);
         }
     }
 

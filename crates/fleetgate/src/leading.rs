@@ -1,5 +1,5 @@
-//! A controller's work on the hub: contend for leadership, and while it lasts follow the tenant clusters and write back
-//! what was planned.
+//! A controller's work on the hub: contend for leadership, and while it lasts follow the tenant clusters, keep Ingresses in
+//! them and write back what was planned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kubernetes::admission::Admission;
 use kubernetes::apply;
 use kubernetes::home::Writing;
 use kubernetes::lease::{self, Term};
-use kubernetes::tenants::{self, Wish};
+use kubernetes::tenants::{self, Wanted, Wish};
 use model::{ClusterName, Snapshot};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -122,19 +122,23 @@ impl Leading {
 
     /// Goes on until the term is lost, and what was begun has ended.
     async fn lead(&mut self, term: Term, followed: &mut BTreeMap<ClusterName, Wish>) {
-        tracing::info!("leading: writes to the hub and follows tenant clusters");
+        tracing::info!("leading: writes to the hub, follows tenant clusters and keeps Ingresses in them");
         let (sender, wishes) = unbounded_channel();
         for wish in followed.values() {
             let _ = sender.send(wish.clone());
         }
+        let wanted = Arc::new(Wanted::default());
         let follow = tenants::follow(
             self.client.clone(),
             wishes,
             self.tenants.clone(),
             self.tenants_metrics.clone(),
+            Arc::clone(&wanted),
             term.lost().clone(),
         );
-        let Writing { actual, dirty } = self.writing.clone();
+        let Writing { actual, dirty, originals } = self.writing.clone();
+        let places = tenants::Sides { plan: Arc::clone(&self.snapshot), hub: Arc::clone(&actual), originals };
+        let place = tenants::keep(places, wanted, term.lost().clone());
         let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
         let settings = apply::Settings { identity: self.lease.identity.clone() };
         let write = apply::run(self.client.clone(), sides, term.clone(), settings, self.apply_metrics.clone());
@@ -150,9 +154,9 @@ impl Leading {
                 admission.lead(client, term).await;
             }
         };
-        let work = async { tokio::join!(follow, write, admit, hear) };
+        let work = async { tokio::join!(follow, place, write, admit, hear) };
         tokio::select! {
-            ((), (), (), ()) = work => {}
+            ((), (), (), (), ()) = work => {}
             () = self.listen(Some(sender), followed) => {}
         }
     }

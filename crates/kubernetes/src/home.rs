@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use kube::Client;
 use kube::core::ObjectMeta;
-use model::{FactChange, Timestamp};
+use model::{Changes, FactChange, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -15,7 +15,7 @@ use crate::apply::{Actual, Dirty, OwnStatus};
 use crate::index::{Index, News};
 use crate::resource::{Resource, Roles, watched};
 use crate::seen::{Key, Seen};
-use crate::tenants::Wish;
+use crate::tenants::{Originals, Wish};
 use crate::watch::{self, Message};
 
 /// Between the watches and the thread that plans; a watch waits while it is full.
@@ -38,6 +38,16 @@ pub struct Settings {
 pub struct Writing {
     pub actual: Arc<Actual>,
     pub dirty: Arc<Dirty>,
+    /// For those who keep Ingresses in tenant clusters.
+    pub originals: Arc<Originals>,
+}
+
+impl Writing {
+    /// Has what a plan made another of be looked at again.
+    pub fn mark_planned(&self, changes: &Changes) {
+        self.dirty.mark_planned(changes);
+        self.originals.mark_planned(changes);
+    }
 }
 
 pub struct Home {
@@ -186,7 +196,10 @@ impl Home {
     }
 
     fn see(&self, Seen { key, meta, spec, status, .. }: &Seen) {
-        let Some(Writing { actual, dirty }) = &self.writing else { return };
+        let Some(Writing { actual, dirty, originals }) = &self.writing else { return };
+        if let Some(object) = key.object().filter(|_| key.resource == Resource::Ingress) {
+            originals.see(object, meta, spec);
+        }
         let touched = match key.resource {
             Resource::Verdict => actual.see_verdict(meta, spec),
             Resource::Address => actual.see_address(meta, spec),
@@ -202,7 +215,10 @@ impl Home {
     }
 
     fn miss(&self, key: &Key) {
-        let Some(Writing { actual, dirty }) = &self.writing else { return };
+        let Some(Writing { actual, dirty, originals }) = &self.writing else { return };
+        if let Some(object) = key.object().filter(|_| key.resource == Resource::Ingress) {
+            originals.gone(&object);
+        }
         let meta =
             || ObjectMeta { name: Some(key.name.clone()), namespace: key.namespace.clone(), ..ObjectMeta::default() };
         let touched = match key.resource {

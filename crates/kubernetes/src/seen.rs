@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::core::{DynamicObject, ObjectMeta};
 use manifest::labels::RELEASED;
 use manifest::status::ClusterStatus;
+use model::ingress::OVERRIDE;
 use model::{ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::apply::PUBLISH_NAMESPACE;
+use crate::apply::{MANAGER, PUBLISH_NAMESPACE};
 use crate::resource::Resource;
 
 /// Where an object stands.
@@ -127,16 +129,20 @@ impl Seen {
     /// `None` for an object that the API should not have given us, or that nobody asks for.
     pub(crate) fn of(resource: Resource, object: DynamicObject) -> Option<Self> {
         let DynamicObject { mut metadata, mut data, .. } = object;
-        metadata.managed_fields = None;
+        let managed_fields = metadata.managed_fields.take();
+        if resource == Resource::Ingress {
+            // Its status is everybody's: whether something in it is ours stands here alone.
+            metadata.managed_fields = managed_fields.map(|fields| fields.into_iter().filter(is_our_status).collect());
+        }
         let key = Key { resource, namespace: metadata.namespace.clone(), name: metadata.name.clone()? };
         let status = data.get_mut("status").map(Value::take).unwrap_or_default();
         if key.is_ours() {
             let spec = data.get_mut("spec").map(Value::take).unwrap_or_default();
             return Some(Self { key, text: String::new(), meta: metadata, spec, status });
         }
-        // What we wrote, and what is planned depends on all the same.
+        // What we wrote, or copy, and what is planned depends on all the same.
         let spec = match resource {
-            Resource::Address => data.get("spec").cloned().unwrap_or_default(),
+            Resource::Address | Resource::Ingress => data.get("spec").cloned().unwrap_or_default(),
             _ => Value::Null,
         };
         let text = match resource {
@@ -173,6 +179,11 @@ impl Seen {
     }
 }
 
+/// Whether we said something in an object's status.
+pub(crate) fn is_our_status(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(MANAGER) && entry.subresource.as_deref() == Some("status")
+}
+
 fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
     let mut kept = json!({
         "name": metadata.name,
@@ -188,7 +199,7 @@ fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
     }
     // Of annotations, which others fill with whole objects, nothing but our own words.
     let is_ours = |name: &str| match resource {
-        Resource::Ingress => name.starts_with("fleetgate.dev/"),
+        Resource::Ingress => name.starts_with("fleetgate.dev/") || name.starts_with(OVERRIDE),
         _ => name == RELEASED,
     };
     let ours = metadata.annotations.iter().flatten().filter(|(name, _)| is_ours(name));
@@ -203,7 +214,7 @@ fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
 fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let fields: &[&str] = match resource {
         Resource::Zone => &["serial", "digest"],
-        Resource::Cluster => &["nodes", "kept"],
+        Resource::Cluster => &["nodes", "kept", "ingresses", "moreIngresses"],
         Resource::Tenant => &["held", "resting"],
         Resource::AddressPool => &["reverseZones"],
         _ => return None,

@@ -1,7 +1,8 @@
-//! Follows the Nodes of tenant clusters and writes them to the hub, as the leading controller alone does.
+//! Follows the Nodes of tenant clusters, keeps federated Ingresses in them, and writes what it sees to the hub, as the
+//! leading controller alone does.
 //!
-//! Everybody else, and the leader's own plan too, learns of nodes from `Cluster.status`. There, `.status.nodes` and the
-//! condition `Reachable` belong to this module ([`FIELD_MANAGER`]):
+//! Everybody else, and the leader's own plan too, learns of both from `Cluster.status`. There, `.status.nodes`,
+//! `.status.ingresses` and the conditions `Reachable` and `IngressesPlaced` belong to this module ([`FIELD_MANAGER`]):
 //!
 //! | `Reachable` | reason | |
 //! |---|---|---|
@@ -11,19 +12,31 @@
 //! | `False` | `BadKubeconfig` | the kubeconfig is refused; see [`crate::kubeconfig`] |
 //! | `False` | `NoKubeconfig` | there is no kubeconfig where the Cluster says |
 //!
-//! While it is `False`, the nodes last seen stay. A cluster that says that it has no nodes is believed: clusters without
+//! | `IngressesPlaced` | reason | |
+//! |---|---|---|
+//! | absent | | no Ingress is to be there |
+//! | `True` | `Placed` | all are as they should be |
+//! | `False` | `NotPlaced` | some are not; `.status.ingresses` says which, and why |
+//! | `False` | `Forbidden` | the credential may not do all that is needed; nodes are followed all the same |
+//!
+//! While `Reachable` is `False`, the nodes last seen stay. A cluster that says that it has no nodes is believed: clusters without
 //! nodes exist, and the grace time of the plan covers a mistake.
 //!
-//! Each cluster has a task of its own, one connection and its own waits, so that one that hangs slows no other. What a
+//! Each cluster has a task of its own, its own connections and its own waits, so that one that hangs slows no other. What a
 //! cluster sends is bounded (`link.rs`, `watch.rs`), what is kept of it too (`nodes.rs`), and how often it makes us
 //! write (`pace.rs`).
 
 mod away;
+mod copy;
 mod link;
 mod metrics;
 mod observe;
 mod pace;
+mod place;
+mod placed;
 mod report;
+mod services;
+mod wanted;
 mod watch;
 mod write;
 
@@ -31,9 +44,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use manifest::placed::PlacedStatus;
 use manifest::status::ClusterStatus;
 use model::ClusterName;
 use model::resource::Node;
@@ -41,10 +56,13 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use copy::ORIGIN;
 pub use metrics::Metrics;
+pub use wanted::{Originals, Sides, Wanted, keep};
 pub use write::FIELD_MANAGER;
 
 use crate::kubeconfig::{Policy, SecretKey};
+use placed::Placed;
 
 /// Connections that begin at once: a hub that starts with a thousand clusters does not storm its network.
 const CONNECTS: usize = 32;
@@ -74,6 +92,16 @@ pub struct Last {
     pub nodes: Vec<Node>,
     /// The condition `Reachable`.
     pub reachable: Option<Condition>,
+    pub ingresses: Vec<PlacedStatus>,
+    pub more_ingresses: bool,
+    /// The condition `IngressesPlaced`.
+    pub placed: Option<Condition>,
+}
+
+impl Last {
+    fn placed(&self) -> Placed {
+        Placed { ingresses: self.ingresses.clone().into(), is_cut: self.more_ingresses, told: None }
+    }
 }
 
 impl From<&ClusterStatus> for Last {
@@ -83,8 +111,14 @@ impl From<&ClusterStatus> for Last {
             addresses: node.addresses.iter().map(|address| address.0).collect(),
             ready: node.ready,
         });
-        let reachable = status.conditions.iter().find(|condition| condition.type_ == ClusterStatus::REACHABLE);
-        Self { nodes: nodes.collect(), reachable: reachable.cloned() }
+        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).cloned();
+        Self {
+            nodes: nodes.collect(),
+            reachable: condition(ClusterStatus::REACHABLE),
+            ingresses: status.ingresses.0.clone(),
+            more_ingresses: status.more_ingresses,
+            placed: condition(ClusterStatus::INGRESSES_PLACED),
+        }
     }
 }
 
@@ -136,6 +170,7 @@ struct Shared {
     stop: CancellationToken,
     connects: Semaphore,
     writes: Semaphore,
+    wanted: Arc<Wanted>,
 }
 
 /// Runs until `stop` or the end of the wishes. After `stop` no write begins, and one that has begun is given up.
@@ -144,6 +179,7 @@ pub async fn follow(
     mut wishes: mpsc::UnboundedReceiver<Wish>,
     settings: Settings,
     metrics: Metrics,
+    wanted: Arc<Wanted>,
     stop: CancellationToken,
 ) {
     let shared = Arc::new(Shared {
@@ -153,9 +189,11 @@ pub async fn follow(
         stop,
         connects: Semaphore::new(CONNECTS),
         writes: Semaphore::new(WRITES),
+        wanted,
     });
     let mut followed: HashMap<ClusterName, Followed> = HashMap::new();
     let mut cleared: HashMap<ClusterName, AbortOnDropHandle<()>> = HashMap::new();
+    let mut leaving: HashMap<ClusterName, AbortOnDropHandle<()>> = HashMap::new();
     loop {
         let wish = tokio::select! {
             biased;
@@ -165,11 +203,13 @@ pub async fn follow(
         match wish {
             None => break,
             Some(Wish::Leave(name)) => {
-                followed.remove(&name);
+                let gone = followed.remove(&name);
                 cleared.remove(&name);
+                leaving.extend(gone.and_then(|gone| gone.leave(&shared)).map(|task| (name, task)));
             }
             Some(Wish::Clear(name, uid)) => {
-                followed.remove(&name);
+                let gone = followed.remove(&name);
+                leaving.extend(gone.and_then(|gone| gone.leave(&shared)).map(|task| (name.clone(), task)));
                 // It is wished for again with every change of the Cluster until it is done.
                 if cleared.get(&name).is_none_or(AbortOnDropHandle::is_finished) {
                     let task = tokio::spawn(write::clear(Arc::clone(&shared), name.clone(), uid));
@@ -178,12 +218,14 @@ pub async fn follow(
             }
             Some(Wish::Follow(name, subject)) => {
                 cleared.remove(&name);
+                leaving.remove(&name);
                 match followed.get(&name) {
                     Some(known) => known.turn_to(subject),
                     None => drop(followed.insert(name.clone(), Followed::start(&shared, name, subject))),
                 }
             }
         }
+        leaving.retain(|_, task| !task.is_finished());
         shared.metrics.followed(followed.len());
     }
     shared.metrics.followed(0);
@@ -192,14 +234,24 @@ pub async fn follow(
 /// Its task ends with it.
 struct Followed {
     subject: tokio::sync::watch::Sender<Arc<Subject>>,
+    /// Whether Ingresses of ours may be there.
+    has_copies: Arc<AtomicBool>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Followed {
     fn start(shared: &Arc<Shared>, name: ClusterName, subject: Arc<Subject>) -> Self {
+        let has_copies = Arc::new(AtomicBool::new(!subject.last.ingresses.is_empty()));
         let (subject, subjects) = tokio::sync::watch::channel(subject);
-        let task = tokio::spawn(observe::cluster(Arc::clone(shared), name, subjects));
-        Self { subject, _task: AbortOnDropHandle::new(task) }
+        let task = tokio::spawn(observe::cluster(Arc::clone(shared), name, subjects, Arc::clone(&has_copies)));
+        Self { subject, has_copies, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Ends, and removes what is ours in the cluster if that can be done at once. Nobody waits for it.
+    fn leave(self, shared: &Arc<Shared>) -> Option<AbortOnDropHandle<()>> {
+        let subject = Arc::clone(&self.subject.borrow());
+        let has_copies = self.has_copies.load(Ordering::Relaxed);
+        has_copies.then(|| AbortOnDropHandle::new(tokio::spawn(place::say_farewell(Arc::clone(shared), subject))))
     }
 
     fn turn_to(&self, subject: Arc<Subject>) {

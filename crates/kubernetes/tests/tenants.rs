@@ -217,7 +217,8 @@ impl Fleet {
         let metrics = Metrics::register(&mut registry);
         let stop = CancellationToken::new();
         let settings = Settings { policy: Policy { loopback: true }, patience, watch: Duration::from_secs(5) };
-        let task = tokio::spawn(tenants::follow(client.clone(), queue, settings, metrics, stop.clone()));
+        let task =
+            tokio::spawn(tenants::follow(client.clone(), queue, settings, metrics, Arc::default(), stop.clone()));
         Self { hub, client, patience, wishes, registry, stop, task }
     }
 

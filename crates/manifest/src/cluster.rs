@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, List};
 use crate::named::{Home, Lookup, Source, WrongFile, or_hindrance, unusable};
+use crate::placed;
 use crate::status::{ClusterStatus, KeptStatus, NodeStatus};
 use crate::tenant::LimitsSpec;
 use crate::text::{Check, Namespace, Text, checked, plain};
@@ -55,7 +56,7 @@ pub struct ClusterSpec {
     /// Its nodes, where they are given; where `access` is set on a hub, those in `status.nodes` count instead.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub nodes: List<NodeSpec, 5000>,
-    /// How the controller watches its nodes. Without effect in a folder so far.
+    /// How the controller watches its nodes and keeps federated Ingresses there. Without effect in a folder so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// How traffic for its applications reaches it.
@@ -166,12 +167,13 @@ pub struct NodeSpec {
     pub ready: bool,
 }
 
-/// How the controller watches a cluster's nodes.
+/// How the controller watches a cluster's nodes, and keeps federated Ingresses there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccessSpec {
-    /// A kubeconfig with which the controller may list and watch nodes; in a Secret it stands under `kubeconfig`. It must
-    /// hold its credentials itself: programs, plug-ins, paths and unverified TLS are refused.
+    /// A kubeconfig with which the controller may list and watch nodes and, for federated Ingresses, keep Ingresses and list
+    /// and watch Services and `EndpointSlice`s; in a Secret it stands under `kubeconfig`. It must hold its credentials itself:
+    /// programs, plug-ins, paths and unverified TLS are refused.
     #[serde(deserialize_with = "checked")]
     pub kubeconfig: SecretSource,
 }
@@ -366,7 +368,9 @@ impl ClusterSpec {
             // Nobody watches from a folder: the nodes are those that are given.
             (Home::Folder, _) | (Home::Hub, None) => None,
             (Home::Hub, Some(Some(SecretRef { namespace, name }))) => {
-                Some(Access { namespace: namespace.0.0, name: name.0, reachable: status.is_reachable() })
+                let reachable = status.is_reachable();
+                let placements = placed::into_model(status.ingresses, status.more_ingresses);
+                Some(Access { namespace: namespace.0.0, name: name.0, reachable, placements })
             }
             (Home::Hub, Some(None)) => {
                 hindrance.get_or_insert(Refusal::NeedsFolder("spec.access.kubeconfig.file"));

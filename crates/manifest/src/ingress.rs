@@ -9,16 +9,19 @@ use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, Ingress, IngressBackend, IngressClass, IngressRule, IngressTLS,
 };
 use model::ingress::{
-    Backend, Ingress as ModelIngress, IngressClass as ModelClass, PathMatch, PathPart, PathRule, Port, RouteOptions,
-    Rule, Tls,
+    Backend, Ingress as ModelIngress, IngressClass as ModelClass, OVERRIDE, Override, PathMatch, PathPart, PathRule,
+    Port, RouteOptions, Rule, Tls,
 };
 use model::policy::Refused;
-use model::{DnsName, ObjectName, Refusal};
+use model::{ClusterName, DnsName, ObjectName, Refusal};
+use serde::Deserialize;
 
-use crate::text::Span;
+use crate::text::{Span, Text};
 
 /// What an `IngressClass` of ours names as its controller.
 pub const CONTROLLER: &str = "fleetgate.dev/ingress";
+/// Whose annotations are ours.
+const DOMAIN: &str = "fleetgate.dev";
 /// What our annotations begin with.
 const OURS: &str = "fleetgate.dev/";
 const REDIRECT: &str = "fleetgate.dev/redirect-to-https";
@@ -33,12 +36,18 @@ const MOST_PATHS: usize = 1000;
 const MOST_CERTIFICATES: usize = 256;
 /// Characters of a path; servers take request lines of 8 KiB.
 const LONGEST_PATH: usize = 1024;
+/// Of what is otherwise in one cluster; Kubernetes takes 256 KiB of annotations in all.
+const LONGEST_OVERRIDE: usize = 16 << 10;
+/// More clusters than one service runs in.
+const MOST_OVERRIDES: usize = 256;
 /// Characters of what was written, where it is repeated.
 const MOST_TOLD: usize = 256;
 
 pub(crate) fn read(ingress: &Ingress) -> ModelIngress {
     let spec = ingress.spec.clone().unwrap_or_default();
-    let (options, wrong_annotations) = options(ingress.metadata.annotations.as_ref());
+    let annotations = ingress.metadata.annotations.as_ref();
+    let (options, mut wrong_annotations) = options(annotations);
+    let overrides = overrides(annotations, &mut wrong_annotations);
     let class = spec.ingress_class_name.as_deref().and_then(|class| class.parse().ok());
     let rules = spec.rules.unwrap_or_default();
     let nothing = rules.is_empty() && spec.default_backend.is_none();
@@ -50,6 +59,7 @@ pub(crate) fn read(ingress: &Ingress) -> ModelIngress {
         tls: spec.tls.unwrap_or_default().iter().enumerate().map(|(number, entry)| tls(number, entry)).collect(),
         options: Arc::new(options),
         wrong_annotations,
+        overrides,
         hindrance: nothing.then_some(Refusal::NothingToServe),
     }
 }
@@ -92,6 +102,53 @@ fn options(annotations: Option<&BTreeMap<String, String>>) -> (RouteOptions, Vec
         }
     }
     (options, wrong)
+}
+
+/// What is otherwise in single clusters.
+fn overrides(
+    annotations: Option<&BTreeMap<String, String>>,
+    wrong: &mut Vec<(Arc<str>, Refused)>,
+) -> BTreeMap<ClusterName, Arc<Override>> {
+    let mut overrides = BTreeMap::new();
+    for (name, value) in annotations.into_iter().flatten() {
+        let Some(cluster) = name.strip_prefix(OVERRIDE) else { continue };
+        let read = match cluster.parse() {
+            Ok(_) if overrides.len() == MOST_OVERRIDES => Err(format!("there are more than {MOST_OVERRIDES}")),
+            Ok(cluster) => override_of(value).map(|other| _ = overrides.insert(cluster, Arc::new(other))),
+            Err(_) => Err(format!("{} is no name of a cluster", quoted(cluster))),
+        };
+        if let Err(reason) = read {
+            let field = format!("metadata.annotations[{}]", told(name));
+            wrong.push((told(name).into(), Refused::new(Refusal::BadAnnotation { reason: told(&reason) }, field)));
+        }
+    }
+    overrides
+}
+
+fn override_of(text: &str) -> Result<Override, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Written {
+        ingress_class_name: Option<Text<ObjectName>>,
+        #[serde(default)]
+        annotations: BTreeMap<String, String>,
+    }
+
+    if text.len() > LONGEST_OVERRIDE {
+        return Err(format!("it is longer than {LONGEST_OVERRIDE} octets"));
+    }
+    let Written { ingress_class_name, annotations } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if let Some(name) = annotations.keys().find(|name| is_kept_back(name)) {
+        return Err(format!("{} is not for others to give", quoted(name)));
+    }
+    Ok(Override { class: ingress_class_name.map(|class| class.0), annotations })
+}
+
+/// Annotations that no copy of an Ingress has from elsewhere: ours, and what kubectl remembers of the original.
+pub fn is_kept_back(annotation: &str) -> bool {
+    let prefix = annotation.split_once('/').map_or("", |(prefix, _)| prefix);
+    let is_ours = prefix == DOMAIN || prefix.strip_suffix(DOMAIN).is_some_and(|rest| rest.ends_with('.'));
+    is_ours || annotation == "kubectl.kubernetes.io/last-applied-configuration"
 }
 
 fn flag(text: &str) -> Result<bool, String> {

@@ -16,6 +16,7 @@ pub mod ingress;
 pub mod kept;
 pub mod labels;
 pub mod named;
+pub mod placed;
 pub mod status;
 pub mod tenant;
 pub mod text;

@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use model::identity::Kind;
+use model::reach::Reach;
 use model::resource::{Endpoint, HeldClaims, Node, Place, Resting};
-use model::snapshot::{Detail, KeptSet, ReverseZone, Status};
+use model::snapshot::{Detail, EntryPoint, KeptSet, ReverseZone, Status};
 use model::{ClusterName, DnsName, ObjectName, ObjectRef, Since};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::List;
 use crate::dns_endpoint::EndpointSpec;
+use crate::placed::{MOST_PLACED, PlacedStatus};
 use crate::text::{Moment, Text};
 use crate::verdict::{self, PartVerdict};
 
@@ -197,8 +199,8 @@ pub struct ZoneStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// Whether it is `Accepted` and `Published`, has `NodesReady` and, where `spec.access` is set, is `Reachable`; and why
-    /// not.
+    /// Whether it is `Accepted` and `Published`, has `NodesReady` and, where `spec.access` is set, is `Reachable` and has
+    /// federated Ingresses as they should be (`IngressesPlaced`); and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -219,6 +221,13 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "List::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub nodes: List<NodeStatus, 5000>,
+    /// Where `spec.access` is set: the federated Ingresses that are to be in the cluster, as they were last seen there.
+    #[serde(default, skip_serializing_if = "List::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub ingresses: List<PlacedStatus, MOST_PLACED>,
+    /// There are more of them than fit here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more_ingresses: bool,
     /// While no node is ready: the last addresses of the `apps` name, which stay for the Zone's grace time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptStatus>,
@@ -227,6 +236,8 @@ pub struct ClusterStatus {
 impl ClusterStatus {
     /// The condition of whoever watches the nodes.
     pub const REACHABLE: &'static str = "Reachable";
+    /// The condition of whoever keeps federated Ingresses there.
+    pub const INGRESSES_PLACED: &'static str = "IngressesPlaced";
 
     /// `None` where nobody knows.
     pub(crate) fn is_reachable(&self) -> Option<bool> {
@@ -358,6 +369,55 @@ struct IngressStatus {
     /// The clusters that serve it.
     members: Vec<String>,
     parts: Vec<PartVerdict>,
+    load_balancer: LoadBalancerStatus,
+}
+
+/// What stands in the status of an Ingress itself: where clients meet it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IngressEntry {
+    #[serde(skip_serializing_if = "LoadBalancerStatus::is_empty")]
+    pub load_balancer: LoadBalancerStatus,
+    /// An Ingress has none.
+    #[serde(skip)]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancerStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ingress: Vec<EntryPointStatus>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EntryPointStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+}
+
+impl LoadBalancerStatus {
+    fn is_empty(&self) -> bool {
+        self.ingress.is_empty()
+    }
+
+    /// One that Kubernetes would not take keeps no other from being told.
+    fn of(points: &[EntryPoint]) -> Self {
+        let point = |point: &EntryPoint| match point {
+            EntryPoint::Address(address) => {
+                let is_usable = !matches!(Reach::of(*address), Reach::Unspecified | Reach::Multicast);
+                is_usable.then(|| EntryPointStatus { ip: Some(address.to_string()), hostname: None })
+            }
+            EntryPoint::Name(name) => {
+                let hostname = name.to_string().parse::<ObjectName>().ok()?.to_string();
+                Some(EntryPointStatus { ip: None, hostname: Some(hostname) })
+            }
+        };
+        Self { ingress: points.iter().filter_map(point).collect() }
+    }
 }
 
 /// What the plan says of an object of this kind, as it stands in the object; what others say there is not its to write.
@@ -377,6 +437,8 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
                 state: Some(state.into()),
                 kept: kept.as_ref().map(KeptStatus::from),
                 nodes: List::default(),
+                ingresses: List::default(),
+                more_ingresses: false,
             })
         }
         (Kind::Cluster, Detail::None) => {
@@ -406,9 +468,10 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         (_, Detail::Records { .. }) => {
             serde_json::to_value(RecordsStatus { conditions, parts: verdict::parts(status) })
         }
-        (_, Detail::Ingress { members, .. }) => {
+        (_, Detail::Ingress { members, entry_points, .. }) => {
             let members = members.iter().map(ToString::to_string).collect();
-            serde_json::to_value(IngressStatus { conditions, members, parts: verdict::parts(status) })
+            let load_balancer = LoadBalancerStatus::of(entry_points);
+            serde_json::to_value(IngressStatus { conditions, members, parts: verdict::parts(status), load_balancer })
         }
         (_, Detail::Tenant { held, resting }) => {
             let resting = List(resting.iter().map(RestingStatus::of).collect());

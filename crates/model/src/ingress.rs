@@ -13,6 +13,8 @@ use crate::refusal::Refusal;
 
 /// The class that is ours also where no `IngressClass` says so.
 pub const OUR_CLASS: &str = "fleetgate";
+/// Before the name of a cluster: the annotation that says what is otherwise there.
+pub const OVERRIDE: &str = "override.fleetgate.dev/";
 
 /// What one Ingress asks for, read piece by piece: one bad path does not spoil its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Ingress {
     pub options: Arc<RouteOptions>,
     /// Annotations of ours that cannot be used, and why; the defaults count in their place.
     pub wrong_annotations: Vec<(Arc<str>, Refused)>,
+    /// What is otherwise in single clusters.
+    pub overrides: BTreeMap<ClusterName, Arc<Override>>,
     /// Why nothing of it can be served, known to whoever read it.
     pub hindrance: Option<Refusal>,
 }
@@ -35,11 +39,27 @@ impl Ingress {
         self.rules.iter().filter_map(|rule| rule.host.as_ref().ok()?.as_ref()).collect()
     }
 
+    /// The backends that can be used, each once.
+    pub(crate) fn backends(&self) -> BTreeSet<&Backend> {
+        let parts = self.rules.iter().flat_map(|rule| &rule.paths);
+        let of_paths = parts.filter_map(|part| Some(&part.rule.as_ref().ok()?.backend));
+        of_paths.chain(self.default_backend.iter().filter_map(|backend| backend.as_ref().ok())).collect()
+    }
+
     /// Whether it serves hosts that it does not name.
     pub(crate) fn is_everywhere(&self) -> bool {
         let without_host = self.rules.iter().any(|rule| rule.host == Ok(None));
         without_host || (self.rules.is_empty() && self.default_backend.is_some())
     }
+}
+
+/// What an Ingress has otherwise in one cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Override {
+    /// Instead of the cluster's own.
+    pub class: Option<ObjectName>,
+    /// Beside those of the Ingress, or instead.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Who serves the Ingresses of a class, and how.
@@ -86,16 +106,25 @@ pub enum PathMatch {
 }
 
 /// A Service in the members, and one of its ports.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backend {
     pub service: ObjectName,
     pub port: Port,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
     Number(u16),
     Name(Arc<str>),
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

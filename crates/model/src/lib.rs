@@ -15,6 +15,7 @@ pub mod listing;
 pub mod name;
 pub mod network;
 pub mod overflow;
+pub mod placement;
 pub mod plan;
 pub mod policy;
 pub mod pool;

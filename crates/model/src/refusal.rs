@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use crate::claim::Claim;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::ingress::Backend;
 use crate::name::{DnsName, NameError};
 use crate::network::Cidr;
 
@@ -184,6 +185,25 @@ pub enum Refusal {
     #[error("it does not say where its ingress controller is reached; give `{field}` of Cluster {cluster}")]
     NoIngressAddress { cluster: ClusterName, field: &'static str },
 
+    #[error("nothing is placed in namespace {namespace} of any cluster, which is Kubernetes' own")]
+    SystemNamespace { namespace: ObjectName },
+    #[error("it has not come to {cluster} yet")]
+    NotPlaced { cluster: ClusterName },
+    #[error("{cluster} has an Ingress of this name already, which is not Fleetgate's; delete or rename one of them")]
+    AlreadyThere { cluster: ClusterName },
+    #[error("{cluster} has no namespace {namespace}; create it there")]
+    NoNamespace { cluster: ClusterName, namespace: ObjectName },
+    #[error("the kubeconfig of {cluster} may not keep Ingresses there; grant it that")]
+    MayNotPlace { cluster: ClusterName },
+    #[error("{cluster} does not take it; what it admits may be otherwise than here")]
+    NotTaken { cluster: ClusterName },
+    #[error("{cluster} has no Service {} with port {}; create it there", .backend.service, .backend.port)]
+    NoService { cluster: ClusterName, backend: Backend },
+    #[error("Service {service} has no ready endpoint in {cluster}")]
+    NoReadyEndpoints { cluster: ClusterName, service: ObjectName },
+    #[error("{cluster} cannot be looked at now; what is known of it is what was last seen")]
+    ClusterAway { cluster: ClusterName },
+
     // What operators are told of their pools.
     #[error("some of {range} belongs to AddressPool {holder}, which was first")]
     RangeTaken { range: Cidr, holder: ObjectName },
@@ -277,6 +297,15 @@ impl Refusal {
             Self::HostNotInRules => "HostNotInRules",
             Self::CertificateHeld { .. } => "CertificateTaken",
             Self::NoIngressAddress { .. } => "NoIngressAddress",
+            Self::SystemNamespace { .. } => "SystemNamespace",
+            Self::NotPlaced { .. } => "NotPlaced",
+            Self::AlreadyThere { .. } => "AlreadyThere",
+            Self::NoNamespace { .. } => "NoNamespace",
+            Self::MayNotPlace { .. } => "MayNotPlace",
+            Self::NotTaken { .. } => "NotTaken",
+            Self::NoService { .. } => "NoService",
+            Self::NoReadyEndpoints { .. } => "NoReadyEndpoints",
+            Self::ClusterAway { .. } => "ClusterAway",
         }
     }
 
@@ -293,8 +322,8 @@ impl Refusal {
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotYet(_) => Blame::Us,
-            Self::NoEndpoints { .. } => Blame::Backend,
+            Self::NotYet(_) | Self::NotPlaced { .. } => Blame::Us,
+            Self::NoEndpoints { .. } | Self::NoReadyEndpoints { .. } | Self::ClusterAway { .. } => Blame::Backend,
             _ => Blame::Author,
         }
     }

@@ -10,6 +10,7 @@ use crate::fact::{Since, Timestamp};
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
+use crate::placement::Placements;
 use crate::policy::{RecordClaim, Refused};
 use crate::proof::Proof;
 use crate::refusal::Refusal;
@@ -127,7 +128,7 @@ impl Cluster {
     }
 }
 
-/// A kubeconfig with which a cluster's nodes are watched.
+/// A kubeconfig with which a cluster's nodes are watched, and federated Ingresses kept there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Where the Secret that holds it is.
@@ -137,6 +138,8 @@ pub struct Access {
     /// Whether whoever watches gets through; `None` before the first attempt. Its condition `Reachable` says so, which
     /// is never the plan's to write.
     pub reachable: Option<bool>,
+    /// What became of the Ingresses that are to be there.
+    pub placements: Arc<Placements>,
 }
 
 /// What a `DNSEndpoint` asks for, endpoint by endpoint.

@@ -10,6 +10,7 @@ use crate::identity::{ClusterName, ObjectName, ObjectRef};
 use crate::ingress::{Backend, Certificate, FederationPolicy, PathMatch, RouteOptions};
 use crate::name::DnsName;
 use crate::network::Location;
+use crate::steering::{Known, Unhealthy};
 
 /// Every host that is served. Successive versions share what did not change.
 #[derive(Debug, Clone, Default)]
@@ -173,6 +174,16 @@ pub struct Entry {
     pub policy: Arc<FederationPolicy>,
     /// By the names of their clusters.
     pub members: Arc<[Arc<Member>]>,
+    /// Members that are known not to serve it, and why. Few; those of which nothing is known are not among them.
+    pub unready: Arc<[(ClusterName, Unhealthy)]>,
+}
+
+impl Entry {
+    /// What is known of a member where it is asked, with what the hub knows of it.
+    pub fn known(&self, member: &Member, seen_here: Known) -> Known {
+        let of_hub = self.unready.iter().find(|(cluster, _)| *cluster == member.cluster).map(|(_, why)| *why);
+        Known { unhealthy: of_hub.or(seen_here.unhealthy), ..seen_here }
+    }
 }
 
 /// A cluster that serves an entry.
@@ -206,6 +217,7 @@ mod tests {
             options: Arc::default(),
             policy: Arc::default(),
             members: Arc::new([]),
+            unready: Arc::new([]),
         })
     }
 

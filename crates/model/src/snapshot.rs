@@ -3,6 +3,7 @@
 //! A snapshot shares everything with its predecessor but what changed (persistent maps), so that publishing one costs
 //! what the change costs. Data planes only read it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resource::{HeldClaims, Limits, Place, Resting};
 use crate::routes::HttpTable;
-use crate::steering::MemberKey;
+use crate::steering::{MemberKey, Unhealthy};
 use crate::zone_file::ZoneFile;
 
 #[derive(Debug, Clone, Default)]
@@ -360,6 +361,8 @@ pub struct SteeredMember {
     pub location: Location,
     /// Of both families.
     pub addresses: Vec<IpAddr>,
+    /// Why it is known not to serve the name.
+    pub unready: Option<Unhealthy>,
 }
 
 impl NameRecords {
@@ -490,6 +493,10 @@ pub enum Detail {
         parts: Vec<IngressPart>,
         /// The records that stand for its hosts, as far as they are not another Ingress'.
         published: Vec<PublishedSet>,
+        /// What it is to be like in each of the members.
+        copies: Vec<IngressCopy>,
+        /// Where clients meet it, as far as that is known.
+        entry_points: Vec<EntryPoint>,
     },
 }
 
@@ -514,6 +521,23 @@ pub struct IngressPart {
     /// `host/path`, `defaultBackend`, `tls[0]`, the name of a cluster or of an annotation.
     pub part: Arc<str>,
     pub outcome: Result<(), Refused>,
+}
+
+/// What an Ingress has of its own in one cluster; all else is as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngressCopy {
+    pub cluster: ClusterName,
+    /// None leaves it to the cluster's default.
+    pub class: Option<Arc<str>>,
+    /// Beside those of the Ingress, or instead.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Where clients meet an Ingress.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryPoint {
+    Address(IpAddr),
+    Name(DnsName),
 }
 
 /// A reverse zone, and under which number its content is served.

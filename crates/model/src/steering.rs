@@ -67,6 +67,8 @@ pub enum Unhealthy {
     Ejected,
     Drained,
     NoReadyEndpoints,
+    /// The Ingress has not come there yet.
+    NotPlaced,
 }
 
 impl Unhealthy {
@@ -77,6 +79,7 @@ impl Unhealthy {
             Self::Ejected => "ejected",
             Self::Drained => "drained",
             Self::NoReadyEndpoints => "no ready endpoints",
+            Self::NotPlaced => "not placed yet",
         }
     }
 }

@@ -71,7 +71,7 @@ pub fn choose<'a>(
     let plan = plan.as_deref();
     // Another try is nobody's turn.
     let turn = outlook.turn.fetch_add(usize::from(is_first), Ordering::Relaxed);
-    let known = |member: &Member| outlook.expected(member, plan, now);
+    let known = |member: &Member| entry.known(member, outlook.expected(member, plan, now));
     let Preferred { ranking, home } = rank(entry, known, Some(client), turn);
     let ranked = |ranking: &Ranking| {
         let best = ranking.members().filter_map(|number| entry.members.get(number)).find(is_left);

@@ -255,7 +255,8 @@ impl Insight {
         let outlook = self.members.find(&Destination::from(&**entry));
         let plan = outlook.as_ref().and_then(|outlook| outlook.plans.fresh(now));
         let known = |member: &Member| {
-            outlook.as_ref().map(|outlook| outlook.expected(member, plan.as_deref(), now)).unwrap_or_default()
+            let seen_here = outlook.as_ref().map(|outlook| outlook.expected(member, plan.as_deref(), now));
+            entry.known(member, seen_here.unwrap_or_default())
         };
         let visitor = from.map(|address| Visitor { address, places: &self.places });
         let turn = outlook.as_ref().map_or(0, |outlook| outlook.turn());

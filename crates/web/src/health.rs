@@ -208,7 +208,7 @@ impl Health {
                 outlook.asked(entry, &target.member, now).set_failing(fails);
                 let plan = outlook.plans.fresh(now);
                 // Requests are not sent where we see it failing, whatever the others see; DNS speaks for all.
-                let known = outlook.known(&target.member, now);
+                let known = entry.known(&target.member, outlook.known(&target.member, now));
                 let agreed = outlook.agreed(&target.member, now);
                 if let Some(reason) = agreed.unhealthy.or(known.unhealthy) {
                     out.insert((outlook.ingress.clone(), target.member.cluster.to_string(), reason.as_str()));

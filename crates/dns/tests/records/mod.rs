@@ -98,7 +98,7 @@ fn steered(apex: DnsName, name: DnsName, lines: &[Line<'_>]) -> NameChange {
         }
         let (cluster, key) = (data[0].parse().unwrap(), member_key(data[0]));
         let location = Location { coordinates, ..Location::default() };
-        members.push(SteeredMember { cluster, key, location, addresses });
+        members.push(SteeredMember { cluster, key, location, addresses, unready: None });
     }
     let steered = Some(Arc::new(SteeredName { steering, members }));
     NameChange { apex, name, records: sets.into(), steered }

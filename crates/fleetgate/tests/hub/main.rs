@@ -13,6 +13,7 @@ mod leaders;
 mod nodes;
 mod outage;
 mod peers;
+mod placing;
 mod recovery;
 mod roles;
 mod sync;

@@ -26,8 +26,13 @@ pub(crate) fn fleet() -> Fleet {
         ("c1.yaml", &cluster("c1", nowhere(), 11)),
         ("c2.yaml", &theirs),
     ]);
-    std::fs::write(fleet.root().join("admin"), SECRET.replace([' ', ','], "-")).unwrap();
+    secret(&fleet);
     fleet
+}
+
+/// What `--admin-credential` is given.
+pub(crate) fn secret(fleet: &Fleet) {
+    std::fs::write(fleet.root().join("admin"), SECRET.replace([' ', ','], "-")).unwrap();
 }
 
 pub(crate) fn serve(fleet: &Fleet) -> Server {

@@ -10,10 +10,10 @@ use crate::agents::{credential, fleet, issue, serve};
 use crate::server::{PATIENCE, Server};
 
 /// A request whose body is sent bit by bit.
-struct Stream(Agent);
+pub(crate) struct Stream(Agent);
 
 impl Stream {
-    fn begin(bootstrap: &Bootstrap, shown: &Shown) -> Self {
+    pub(crate) fn begin(bootstrap: &Bootstrap, shown: &Shown) -> Self {
         let mut agent = bootstrap.connect(Some(shown)).unwrap();
         let head = "POST /v1/load HTTP/1.1\r\nhost: agents\r\ntransfer-encoding: chunked\r\n\r\n";
         agent.stream.get_mut().write_all(head.as_bytes()).unwrap();
@@ -31,7 +31,7 @@ impl Stream {
         self.try_send(text).unwrap();
     }
 
-    fn line(&mut self, services: &Value) {
+    pub(crate) fn line(&mut self, services: &Value) {
         self.send(&format!("{}\n", json!({ "services": services })));
     }
 

@@ -18,6 +18,7 @@ mod live_changes;
 mod load;
 mod members;
 mod metrics;
+mod overflow;
 mod refusals;
 mod server;
 mod zones;

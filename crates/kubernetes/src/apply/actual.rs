@@ -13,6 +13,7 @@ use super::address::SeenAddress;
 use super::publish::{NAMESPACE, Published};
 use super::status::OwnStatus;
 use super::verdict::{Place, SeenVerdict, sharing};
+use crate::seen::is_our_status;
 
 /// Whoever watches the hub tells it of every object that the planner is told of, and of what we wrote beside them. Each
 /// call returns the object that has to be looked at again, if our part of it is another than before: for [`Dirty::mark_all`].
@@ -42,13 +43,15 @@ pub(super) struct Seen {
     pub(super) version: String,
     pub(super) generation: i64,
     pub(super) status: Option<OwnStatus>,
+    /// Whether something in its status is ours; known of Ingresses alone.
+    pub(super) is_told: bool,
 }
 
 impl Seen {
     /// Whether our part of it is the same.
     fn is_as(&self, other: &Self) -> bool {
-        let Self { uid, version: _, generation, status } = self;
-        (uid, generation, status) == (&other.uid, &other.generation, &other.status)
+        let Self { uid, version: _, generation, status, is_told } = self;
+        (uid, generation, status, is_told) == (&other.uid, &other.generation, &other.status, &other.is_told)
     }
 }
 
@@ -59,13 +62,15 @@ impl Default for Actual {
 }
 
 impl Actual {
-    /// An object is there. Its `status` is what [`OwnStatus`] is made from; kinds that have a [`Verdict`] have none.
+    /// An object is there. Its `status` is what [`OwnStatus`] is made from; of kinds that have a [`Verdict`], an Ingress has
+    /// one all the same, where clients meet it.
     ///
     /// [`Verdict`]: manifest::verdict::Verdict
     pub fn see(&self, object: ObjectRef, meta: &ObjectMeta, status: Option<OwnStatus>) -> Option<ObjectRef> {
         let uid = meta.uid.clone().unwrap_or_default();
         let version = meta.resource_version.clone().unwrap_or_default();
-        let seen = Seen { uid, version, generation: meta.generation.unwrap_or_default(), status };
+        let is_told = object.kind == Kind::Ingress && meta.managed_fields.iter().flatten().any(is_our_status);
+        let seen = Seen { uid, version, generation: meta.generation.unwrap_or_default(), status, is_told };
         let mut state = self.write();
         let before = state.objects.insert(object.clone(), seen.clone());
         if let Some(condition) = before.as_ref().and_then(|before| news(before, &seen)) {
@@ -126,7 +131,7 @@ impl Actual {
         self.whole.send_replace(true);
     }
 
-    pub(super) async fn until_whole(&self) {
+    pub(crate) async fn until_whole(&self) {
         // Its sender is ours, so that the channel cannot close.
         let _ = self.whole.subscribe().wait_for(|whole| *whole).await;
     }

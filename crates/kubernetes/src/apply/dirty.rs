@@ -39,12 +39,17 @@ impl Dirty {
         self.mark_all(changes.statuses.iter().cloned().chain(changes.clusters.iter().map(cluster)).chain(addresses));
     }
 
+    /// Everything that was marked, perhaps nothing.
+    pub(crate) fn take(&self) -> Vec<ObjectRef> {
+        std::mem::take(&mut *self.lock()).into_iter().collect()
+    }
+
     /// Everything that was marked, once there is something. There is one who asks, the leader.
     pub async fn next(&self) -> Vec<ObjectRef> {
         loop {
-            let marked = std::mem::take(&mut *self.lock());
+            let marked = self.take();
             if !marked.is_empty() {
-                return marked.into_iter().collect();
+                return marked;
             }
             self.marked.notified().await;
         }

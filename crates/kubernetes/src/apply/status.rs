@@ -1,9 +1,11 @@
-//! Our part of an object's status: what is the plan's to say. `Cluster.status.nodes` and the condition `Reachable` are
-//! written by whoever watches the nodes, other conditions by people and programs that we do not know.
+//! Our part of an object's status: what is the plan's to say. `nodes`, `ingresses` and the condition `Reachable` of a Cluster
+//! are written by whoever watches it, other conditions by people and programs that we do not know.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manifest::bounded::List;
-use manifest::status::{AddressClaimStatus, AddressPoolStatus, ClusterStatus, ObjectStatus, TenantStatus, ZoneStatus};
+use manifest::status::{
+    AddressClaimStatus, AddressPoolStatus, ClusterStatus, IngressEntry, ObjectStatus, TenantStatus, ZoneStatus,
+};
 use model::Digest;
 use model::identity::Kind;
 use model::serial::is_newer;
@@ -38,6 +40,7 @@ enum Body {
     Cluster(Box<ClusterStatus>),
     Pool(AddressPoolStatus),
     Claim(AddressClaimStatus),
+    Ingress(IngressEntry),
 }
 
 impl OwnStatus {
@@ -54,7 +57,10 @@ impl OwnStatus {
             Kind::AddressClaim => typed::<AddressClaimStatus>(status),
             Kind::Tenant => typed::<TenantStatus>(status),
             Kind::FederationPolicy => typed::<ObjectStatus>(status),
-            Kind::Address | Kind::DnsEndpoint | Kind::Ingress | Kind::IngressClass | Kind::Secret => None,
+            // One that nobody has said anything of yet has none.
+            Kind::Ingress if status.is_null() => Some(IngressEntry::default().into()),
+            Kind::Ingress => typed::<IngressEntry>(status),
+            Kind::Address | Kind::DnsEndpoint | Kind::IngressClass | Kind::Secret => None,
         }
     }
 
@@ -69,6 +75,11 @@ impl OwnStatus {
             }
         }
         Some(planned)
+    }
+
+    /// Of an Ingress that nobody meets through us.
+    pub(super) fn of_nowhere() -> Self {
+        IngressEntry::default().into()
     }
 
     pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
@@ -109,6 +120,7 @@ impl OwnStatus {
             Body::Cluster(status) => serde_json::to_value(status),
             Body::Pool(status) => serde_json::to_value(status),
             Body::Claim(status) => serde_json::to_value(status),
+            Body::Ingress(status) => serde_json::to_value(status),
         };
         written.expect("a status is made of texts and numbers")
     }
@@ -131,6 +143,7 @@ impl Body {
             Self::Cluster(status) => &status.conditions,
             Self::Pool(status) => &status.conditions,
             Self::Claim(status) => &status.conditions,
+            Self::Ingress(status) => &status.conditions,
         }
     }
 
@@ -142,6 +155,7 @@ impl Body {
             Self::Cluster(status) => &mut status.conditions,
             Self::Pool(status) => &mut status.conditions,
             Self::Claim(status) => &mut status.conditions,
+            Self::Ingress(status) => &mut status.conditions,
         }
     }
 }
@@ -166,7 +180,12 @@ impl From<ZoneStatus> for OwnStatus {
 
 impl From<ClusterStatus> for OwnStatus {
     fn from(status: ClusterStatus) -> Self {
-        Self::new(Body::Cluster(Box::new(ClusterStatus { nodes: List::default(), ..status })))
+        Self::new(Body::Cluster(Box::new(ClusterStatus {
+            nodes: List::default(),
+            ingresses: List::default(),
+            more_ingresses: false,
+            ..status
+        })))
     }
 }
 
@@ -179,5 +198,11 @@ impl From<AddressPoolStatus> for OwnStatus {
 impl From<AddressClaimStatus> for OwnStatus {
     fn from(status: AddressClaimStatus) -> Self {
         Self::new(Body::Claim(status))
+    }
+}
+
+impl From<IngressEntry> for OwnStatus {
+    fn from(status: IngressEntry) -> Self {
+        Self::new(Body::Ingress(status))
     }
 }

@@ -70,12 +70,16 @@ impl Both {
     fn see(&self, text: &str) {
         let object = read(text).object;
         let meta = ObjectMeta { uid: Some(format!("uid of {object}")), ..ObjectMeta::default() };
-        self.hub.see(object, &meta, None);
+        let status = OwnStatus::read(object.kind, &Value::Null);
+        self.hub.see(object, &meta, status);
     }
 
     fn set_status(&self, object: &ObjectRef, status: &Value) {
         let uid = self.hub.read().object(object).map(|seen| seen.uid.clone());
-        let meta = ObjectMeta { uid, ..ObjectMeta::default() };
+        let is_told = status.as_object().is_some_and(|status| !status.is_empty());
+        let ours = json!([{"manager": super::MANAGER, "subresource": "status"}]);
+        let managed_fields = is_told.then(|| serde_json::from_value(ours).unwrap());
+        let meta = ObjectMeta { uid, managed_fields, ..ObjectMeta::default() };
         self.hub.see(object.clone(), &meta, OwnStatus::read(object.kind, status));
     }
 
@@ -398,7 +402,11 @@ fn an_ingress_is_judged_and_its_names_handed_out_while_it_is_ours() {
     let mut both = Both::of(&[ZONE, TENANT, CLUSTER, INGRESS]);
     let object = read(INGRESS).object;
     let writes = both.wanted(&object);
-    let [Write::Publish { endpoint }, Write::Judge { verdict, place }] = &writes[..] else { panic!("{writes:?}") };
+    let [Write::Publish { endpoint }, Write::Judge { verdict, place }, Write::Status { status, .. }] = &writes[..]
+    else {
+        panic!("{writes:?}")
+    };
+    assert_eq!(status.to_json(), json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.10"}]}}));
     let endpoint = publish::body(endpoint);
     assert_eq!(endpoint["metadata"]["name"], "acme.web.ingress");
     let endpoints = &endpoint["spec"]["endpoints"];
@@ -417,7 +425,10 @@ fn an_ingress_is_judged_and_its_names_handed_out_while_it_is_ours() {
     let foreign = INGRESS.replace("ingressClassName: fleetgate", "ingressClassName: nginx");
     both.plan(&foreign);
     let writes: Vec<_> = both.wanted(&object).iter().map(in_words).collect();
-    assert_eq!(writes, ["withdraw acme.web.ingress (endpoint)", "drop acme/web (verdict)"]);
+    assert_eq!(
+        writes,
+        ["withdraw acme.web.ingress (endpoint)", "drop acme/web (verdict)", "status of Ingress acme/web"]
+    );
     both.write_all();
     assert_eq!(both.all(), [""; 0]);
 }

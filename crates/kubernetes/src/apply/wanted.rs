@@ -90,8 +90,10 @@ pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Wr
         Kind::Cluster => status(object, plan, hub).into_iter().chain(published(object, plan, hub)).collect(),
         // What we publish is not judged by anybody, nor published again.
         Kind::DnsEndpoint | Kind::Ingress if is_published(object) => Vec::new(),
-        Kind::DnsEndpoint | Kind::Ingress => {
-            published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect()
+        Kind::DnsEndpoint => published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect(),
+        Kind::Ingress => {
+            let beside = published(object, plan, hub).into_iter().chain(judged(object, plan, hub));
+            beside.chain(entry(object, plan, hub)).collect()
         }
         Kind::Address => address::wanted(&object.name, plan, hub.address(&object.name)).into_iter().collect(),
         Kind::IngressClass | Kind::Secret => Vec::new(),
@@ -110,6 +112,16 @@ fn status(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
     // seen and not planned with.
     let version = (object.kind == Kind::Zone).then(|| seen.version.clone());
     Some(Write::Status { object: object.clone(), uid: seen.uid.clone(), version, status })
+}
+
+/// Where clients meet an Ingress. What others serve is theirs to say: what we said of it once is taken back.
+fn entry(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
+    if !plan.is_foreign(object) {
+        return status(object, plan, hub);
+    }
+    let seen = hub.object(object).filter(|seen| seen.is_told)?;
+    let status = OwnStatus::of_nowhere();
+    Some(Write::Status { object: object.clone(), uid: seen.uid.clone(), version: None, status })
 }
 
 fn published(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {

@@ -43,7 +43,7 @@ pub(crate) enum Failure {
 pub(super) const OUTCOMES: [&str; 8] =
     ["ok", "notLeading", "late", "notFound", "conflict", "rejected", "forbidden", "error"];
 /// Every kind that is written.
-pub(super) const KINDS: [&str; 10] = [
+pub(super) const KINDS: [&str; 11] = [
     "Zone",
     "Tenant",
     "Cluster",
@@ -52,6 +52,7 @@ pub(super) const KINDS: [&str; 10] = [
     "Address",
     "FederationPolicy",
     "DNSEndpoint",
+    "Ingress",
     "Verdict",
     "Event",
 ];

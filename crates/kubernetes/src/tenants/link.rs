@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -41,7 +41,7 @@ const READ: usize = 16 * 1024;
 
 pub(super) struct Link {
     server: Arc<Server>,
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     /// Drives the connection, and ends with it.
     _connection: AbortOnDropHandle<()>,
 }
@@ -61,15 +61,38 @@ impl Link {
     }
 
     /// Only an answer with status 200 is one.
-    pub(super) async fn get(&mut self, path_and_query: &str) -> Result<Incoming, Away> {
-        let mut request = Request::get(format!("{}{path_and_query}", self.server.prefix))
+    pub(super) async fn get(&mut self, request: Request<Vec<u8>>) -> Result<Incoming, Away> {
+        let answer = self.ask(request).await?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer.into_body()),
+            status => Err(Away::of_status(status.as_u16())),
+        }
+    }
+
+    /// Writes, or looks at what may not be there. What is not done is told by its status.
+    pub(super) async fn send(&mut self, request: Request<Vec<u8>>) -> Result<Answer, Away> {
+        let answer = self.ask(request).await?;
+        let status = answer.status().as_u16();
+        let octets = whole(answer.into_body(), LONGEST_LINE, "2 MiB for one object").await?;
+        Ok(if (200..300).contains(&status) { Answer::Done(octets) } else { Answer::NotDone(status, octets) })
+    }
+
+    async fn ask(&mut self, request: Request<Vec<u8>>) -> Result<Response<Incoming>, Away> {
+        let (given, body) = request.into_parts();
+        let mut request = Request::builder()
+            .method(given.method)
+            .uri(format!("{}{}", self.server.prefix, given.uri))
             .header(HOST, &self.server.authority)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("fleetgate/", env!("CARGO_PKG_VERSION")));
         if let Some(authorization) = &self.server.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let request = request.body(Empty::new()).map_err(|_| Away::Malformed("it gave what does not fit a request"))?;
+        if let Some(content) = given.headers.get(CONTENT_TYPE) {
+            request = request.header(CONTENT_TYPE, content);
+        }
+        let body = Full::new(Bytes::from(body));
+        let request = request.body(body).map_err(|_| Away::Malformed("it gave what does not fit a request"))?;
         let answer = async {
             self.sender.ready().await?;
             self.sender.send_request(request).await
@@ -78,10 +101,16 @@ impl Link {
             Err(_) => Err(Away::TimedOut),
             Ok(Err(error)) if error.is_parse() => Err(Away::Malformed("it speaks no HTTP")),
             Ok(Err(_)) => Err(Away::Broken),
-            Ok(Ok(answer)) if answer.status() == StatusCode::OK => Ok(answer.into_body()),
-            Ok(Ok(answer)) => Err(Away::of_status(answer.status().as_u16())),
+            Ok(Ok(answer)) => Ok(answer),
         }
     }
+}
+
+/// What came of a request.
+pub(super) enum Answer {
+    Done(Vec<u8>),
+    /// The status, and what is said about it: to be looked at, and not to be repeated.
+    NotDone(u16, Vec<u8>),
 }
 
 async fn connect(server: &Server, policy: Policy) -> Result<TcpStream, Away> {
@@ -173,7 +202,7 @@ impl Lines {
             let Ok(data) = frame.map_err(|_| Away::Broken)?.into_data() else { continue };
             self.left = self.left.checked_sub(data.len()).ok_or(Away::TooMuch("256 MiB in one watch"))?;
             if self.unread.len() + data.len() > LONGEST_LINE {
-                return Err(Away::TooMuch("2 MiB for one node"));
+                return Err(Away::TooMuch("2 MiB for one object"));
             }
             self.unread.extend_from_slice(&data);
         }

@@ -16,11 +16,17 @@ pub struct Metrics {
     restarts: Family<RestartLabels, Counter>,
     writes: Counter,
     write_errors: Counter,
+    placed: Family<PlacedLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RestartLabels {
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PlacedLabels {
+    outcome: &'static str,
 }
 
 impl Metrics {
@@ -36,6 +42,15 @@ impl Metrics {
             "Statuses of clusters that the hub did not take; each is tried again",
             metrics.write_errors.clone(),
         );
+        registry.register(
+            "ingresses_written",
+            "Federated Ingresses written into tenant clusters, by outcome",
+            metrics.placed.clone(),
+        );
+        // Shown before anything is counted.
+        for outcome in ["ok", "refused"] {
+            drop(metrics.placed.get_or_create(&PlacedLabels { outcome }));
+        }
         metrics
     }
 
@@ -53,6 +68,10 @@ impl Metrics {
         } else {
             self.write_errors.inc()
         };
+    }
+
+    pub(super) fn placed(&self, taken: bool) {
+        self.placed.get_or_create(&PlacedLabels { outcome: if taken { "ok" } else { "refused" } }).inc();
     }
 
     /// One cluster's part in the number of those that are away.

@@ -1,6 +1,7 @@
 //! * One tenant cluster, as long as it is followed: connect, list, watch, and again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -11,8 +12,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::away::Away;
 use super::link::{CONNECT, Link};
 use super::pace::Backoff;
+use super::place::Placer;
 use super::report::{Contact, Report, Seen, now};
-use super::watch::Watched;
+use super::watch::{Query, Watched};
 use super::write::write;
 use super::{Shared, Subject};
 use crate::kubeconfig::{self, Server};
@@ -26,12 +28,17 @@ const GOOD: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_millis(250);
 
 /// Ends when the sender of `subjects` is gone.
-pub(super) async fn cluster(shared: Arc<Shared>, name: ClusterName, mut subjects: watch::Receiver<Arc<Subject>>) {
+pub(super) async fn cluster(
+    shared: Arc<Shared>,
+    name: ClusterName,
+    mut subjects: watch::Receiver<Arc<Subject>>,
+    has_copies: Arc<AtomicBool>,
+) {
     let (seen, view) = watch::channel(None);
     let observing = async {
         loop {
             let subject = Arc::clone(&subjects.borrow_and_update());
-            let observer = Observer::new(&shared, subject, &seen);
+            let observer = Observer::new(&shared, &name, subject, &seen, &has_copies);
             tokio::select! {
                 () = observer.observe() => {}
                 changed = subjects.changed() => if changed.is_err() { return },
@@ -47,20 +54,29 @@ pub(super) async fn cluster(shared: Arc<Shared>, name: ClusterName, mut subjects
 }
 
 struct Observer<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
+    name: &'a ClusterName,
     subject: Arc<Subject>,
     seen: &'a watch::Sender<Option<Seen>>,
+    has_copies: &'a AtomicBool,
     /// What was known of this very Cluster before: by us, or else by an earlier leader.
     nodes: NodeSet,
 }
 
 impl<'a> Observer<'a> {
-    fn new(shared: &'a Shared, subject: Arc<Subject>, seen: &'a watch::Sender<Option<Seen>>) -> Self {
+    fn new(
+        shared: &'a Arc<Shared>,
+        name: &'a ClusterName,
+        subject: Arc<Subject>,
+        seen: &'a watch::Sender<Option<Seen>>,
+        has_copies: &'a AtomicBool,
+    ) -> Self {
         let uid = &subject.access.uid;
         let known =
             seen.borrow().as_ref().filter(|seen| seen.subject.access.uid == *uid).map(|seen| Arc::clone(&seen.nodes));
         let nodes = known.unwrap_or_else(|| Report::before(&subject).nodes);
-        Self { shared, subject, seen, nodes: nodes.iter().map(|node| (**node).clone()).collect() }
+        let nodes = nodes.iter().map(|node| (**node).clone()).collect();
+        Self { shared, name, subject, seen, has_copies, nodes }
     }
 
     /// Lasts for ever.
@@ -73,7 +89,18 @@ impl<'a> Observer<'a> {
             }
         };
         match kubeconfig::read(&access.secret, octets, self.shared.settings.policy) {
-            Ok(server) => self.follow(Arc::new(server)).await,
+            Ok(server) => {
+                let server = Arc::new(server);
+                let placer = Placer {
+                    shared: self.shared,
+                    cluster: self.name,
+                    subject: Arc::clone(&self.subject),
+                    seen: self.seen,
+                    server: Arc::clone(&server),
+                    has_copies: self.has_copies,
+                };
+                tokio::join!(self.follow(server), placer.run());
+            }
             Err(refusal) => self.wait_for_a_kubeconfig(Contact::BadKubeconfig { since: now(), refusal }).await,
         }
     }
@@ -98,7 +125,7 @@ impl<'a> Observer<'a> {
                 Ok(()) => self.shared.metrics.restarted("ended"),
                 Err(away) => {
                     self.shared.metrics.restarted(away.label());
-                    self.tell(&watched.nodes, lost.because(away));
+                    self.tell(&watched.kept, lost.because(away));
                     link = None;
                 }
             }
@@ -120,7 +147,7 @@ impl<'a> Observer<'a> {
         &self,
         server: &Arc<Server>,
         link: &mut Option<Link>,
-        watched: &mut Watched,
+        watched: &mut Watched<NodeSet>,
         lost: &mut Option<Lost>,
     ) -> Ended {
         let mut watching = None;
@@ -133,36 +160,47 @@ impl<'a> Observer<'a> {
                 let place = self.shared.connects.acquire().await.ok();
                 if lost.is_none() {
                     // Only now: the time in the queue is not the server's fault.
-                    self.tell(&watched.nodes, lost.insert(Lost::now()).because(Away::NotYet));
+                    self.tell(&watched.kept, lost.insert(Lost::now()).because(Away::NotYet));
                 }
-                link.insert(self.connect(server, place).await?)
+                link.insert(connect_from(self.shared, server, place).await?)
             };
             let tell = |nodes: &NodeSet| {
                 let (_, since) = *watching.get_or_insert_with(|| (Instant::now(), now()));
                 self.tell(nodes, Contact::Watching { since });
             };
-            watched.follow(link, seconds, tell).await
+            watched.follow(link, &Query::nodes(), seconds, tell).await
         };
         let why = why.await;
         Ended { watching: watching.map(|(at, _)| at), why }
     }
 
-    async fn connect(&self, server: &Arc<Server>, place: Option<SemaphorePermit<'_>>) -> Result<Link, Away> {
-        let connecting = timeout(CONNECT, Link::open(Arc::clone(server), self.shared.settings.policy));
-        let mut connecting = std::pin::pin!(connecting);
-        let soon = timeout(HOLD, &mut connecting).await;
-        drop(place);
-        let connected = match soon {
-            Ok(connected) => connected,
-            Err(_) => connecting.await,
-        };
-        connected.unwrap_or(Err(Away::TimedOut))
-    }
-
     fn tell(&self, nodes: &NodeSet, contact: Contact) {
         let subject = Arc::clone(&self.subject);
-        self.seen.send_replace(Some(Seen { subject, nodes: nodes.to_list(), cut: nodes.is_cut(), contact }));
+        self.seen.send_modify(|seen| {
+            let before = seen.take().filter(|seen| seen.subject.access.uid == subject.access.uid);
+            let placed = before.map_or_else(|| subject.last.placed(), |seen| seen.placed);
+            *seen = Some(Seen { subject, nodes: nodes.to_list(), cut: nodes.is_cut(), contact, placed });
+        });
     }
+}
+
+/// A connection more, when it is its turn.
+pub(super) async fn connect(shared: &Shared, server: &Arc<Server>) -> Result<Link, Away> {
+    // The semaphore is never closed; without it there would only be no bound.
+    let place = shared.connects.acquire().await.ok();
+    connect_from(shared, server, place).await
+}
+
+async fn connect_from(shared: &Shared, server: &Arc<Server>, place: Option<SemaphorePermit<'_>>) -> Result<Link, Away> {
+    let connecting = timeout(CONNECT, Link::open(Arc::clone(server), shared.settings.policy));
+    let mut connecting = std::pin::pin!(connecting);
+    let soon = timeout(HOLD, &mut connecting).await;
+    drop(place);
+    let connected = match soon {
+        Ok(connected) => connected,
+        Err(_) => connecting.await,
+    };
+    connected.unwrap_or(Err(Away::TimedOut))
 }
 
 struct Ended {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
+use manifest::placed::PlacedStatus;
 use manifest::status::ClusterStatus;
 use model::resource::Node;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Subject;
 use super::away::Away;
+use super::placed::Placed;
 use crate::kubeconfig::Refusal;
 use crate::nodes::NodeSet;
 
@@ -23,6 +25,8 @@ pub(super) struct Seen {
     /// Whether there are more nodes than these.
     pub(super) cut: bool,
     pub(super) contact: Contact,
+    /// Of the federated Ingresses that are to be there.
+    pub(super) placed: Placed,
 }
 
 #[derive(Debug, Clone)]
@@ -33,9 +37,9 @@ pub(super) enum Contact {
     NoKubeconfig { since: Timestamp, why: Arc<str> },
 }
 
-/// The condition, without what is the same in all.
+/// A condition, without what is the same in all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reachable {
+pub(super) struct Told {
     pub(super) holds: bool,
     pub(super) reason: String,
     pub(super) message: String,
@@ -47,7 +51,10 @@ pub(super) struct Reachable {
 pub(super) struct Report {
     pub(super) uid: Arc<str>,
     pub(super) nodes: Arc<[Arc<Node>]>,
-    pub(super) reachable: Option<Reachable>,
+    pub(super) reachable: Option<Told>,
+    pub(super) ingresses: Arc<[PlacedStatus]>,
+    pub(super) more_ingresses: bool,
+    pub(super) placed: Option<Told>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -65,13 +72,17 @@ impl Report {
         Self {
             uid: Arc::clone(&subject.access.uid),
             nodes: subject.last.nodes.iter().cloned().collect::<NodeSet>().to_list(),
-            reachable: subject.last.reachable.as_ref().map(Reachable::from),
+            reachable: subject.last.reachable.as_ref().map(Told::from),
+            ingresses: subject.last.ingresses.clone().into(),
+            more_ingresses: subject.last.more_ingresses,
+            placed: subject.last.placed.as_ref().map(Told::from),
         }
     }
 
     /// What stands there of a cluster that nobody follows.
     pub(super) fn nothing(uid: Arc<str>) -> Self {
-        Self { uid, nodes: Arc::default(), reachable: None }
+        let (ingresses, more_ingresses, placed) = (Arc::default(), false, None);
+        Self { uid, nodes: Arc::default(), reachable: None, ingresses, more_ingresses, placed }
     }
 
     /// What to do after `self` was written. A connection that is lost is not worth a word before `patience` has passed:
@@ -89,7 +100,14 @@ impl Report {
             }
         }
         let reachable = Some(seen.reachable(self.reachable.as_ref()));
-        let next = Self { uid: Arc::clone(&seen.subject.access.uid), nodes: Arc::clone(&seen.nodes), reachable };
+        let next = Self {
+            uid: Arc::clone(&seen.subject.access.uid),
+            nodes: Arc::clone(&seen.nodes),
+            reachable,
+            ingresses: Arc::clone(&seen.placed.ingresses),
+            more_ingresses: seen.placed.is_cut,
+            placed: seen.placed_told(self.placed.as_ref()),
+        };
         if next == *self { Due::Never } else { Due::Now(next) }
     }
 
@@ -100,20 +118,29 @@ impl Report {
             .iter()
             .map(|node| json!({"name": node.name, "addresses": node.addresses, "ready": node.ready}))
             .collect();
-        let conditions: Vec<Condition> = self.reachable.iter().map(Condition::from).collect();
+        let reachable = self.reachable.iter().map(|told| told.condition(ClusterStatus::REACHABLE));
+        let placed = self.placed.iter().map(|told| told.condition(ClusterStatus::INGRESSES_PLACED));
+        let conditions: Vec<Condition> = reachable.chain(placed).collect();
+        let mut status = json!({"nodes": nodes, "conditions": conditions});
+        if !self.ingresses.is_empty() {
+            status["ingresses"] = json!(&*self.ingresses);
+        }
+        if self.more_ingresses {
+            status["moreIngresses"] = true.into();
+        }
         json!({
             "apiVersion": "fleetgate.dev/v1alpha1",
             "kind": "Cluster",
             "metadata": {"name": name, "resourceVersion": version},
             // Of what is left out here, nothing is left there.
-            "status": if conditions.is_empty() { json!({}) } else { json!({"nodes": nodes, "conditions": conditions}) },
+            "status": if conditions.is_empty() { json!({}) } else { status },
         })
     }
 }
 
 impl Seen {
     /// Since when: since it last changed between true and false, whoever wrote that.
-    fn reachable(&self, before: Option<&Reachable>) -> Reachable {
+    fn reachable(&self, before: Option<&Told>) -> Told {
         let secret = &self.subject.access.secret;
         let (holds, reason, message, since) = match &self.contact {
             Contact::Watching { since } => {
@@ -142,11 +169,20 @@ impl Seen {
             Contact::NoKubeconfig { since, why } => (false, "NoKubeconfig", why.to_string(), since),
         };
         let since = before.filter(|before| before.holds == holds).map_or(*since, |before| before.since);
-        Reachable { holds, reason: reason.to_owned(), message, since }
+        Told { holds, reason: reason.to_owned(), message, since }
+    }
+
+    /// What an earlier leader said stays until it is known better.
+    fn placed_told(&self, before: Option<&Told>) -> Option<Told> {
+        let Some((holds, reason, message)) = &self.placed.told else {
+            return before.filter(|_| !self.placed.ingresses.is_empty()).cloned();
+        };
+        let since = before.filter(|before| before.holds == *holds).map_or_else(now, |before| before.since);
+        Some(Told { holds: *holds, reason: (*reason).to_owned(), message: message.clone(), since })
     }
 }
 
-impl From<&Condition> for Reachable {
+impl From<&Condition> for Told {
     fn from(condition: &Condition) -> Self {
         Self {
             holds: condition.status == "True",
@@ -157,14 +193,14 @@ impl From<&Condition> for Reachable {
     }
 }
 
-impl From<&Reachable> for Condition {
-    fn from(reachable: &Reachable) -> Self {
-        Self {
-            type_: ClusterStatus::REACHABLE.to_owned(),
-            status: if reachable.holds { "True" } else { "False" }.to_owned(),
-            reason: reachable.reason.clone(),
-            message: reachable.message.clone(),
-            last_transition_time: Time(reachable.since),
+impl Told {
+    fn condition(&self, kind: &str) -> Condition {
+        Condition {
+            type_: kind.to_owned(),
+            status: if self.holds { "True" } else { "False" }.to_owned(),
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+            last_transition_time: Time(self.since),
             observed_generation: None,
         }
     }
@@ -198,7 +234,7 @@ mod tests {
 
     fn seen(nodes: &[Node], contact: Contact) -> Seen {
         let nodes = nodes.iter().cloned().collect::<NodeSet>().to_list();
-        Seen { subject: subject(Last::default()), nodes, cut: false, contact }
+        Seen { subject: subject(Last::default()), nodes, cut: false, contact, placed: Placed::default() }
     }
 
     fn nothing() -> Report {
@@ -282,8 +318,8 @@ mod tests {
         let now = Instant::now();
         let nodes = [node("n1", true), node("n2", true)];
         let old = written(&nothing(), &seen(&nodes, Contact::Watching { since: time(0) }), now);
-        let reachable = old.reachable.as_ref().map(Condition::from);
-        let last = Last { nodes: vec![nodes[1].clone(), nodes[0].clone()], reachable };
+        let reachable = old.reachable.as_ref().map(|told| told.condition(ClusterStatus::REACHABLE));
+        let last = Last { nodes: vec![nodes[1].clone(), nodes[0].clone()], reachable, ..Last::default() };
         let report = Report::before(&subject(last));
         assert_eq!(report, old);
         assert_eq!(report.due(&seen(&nodes, Contact::Watching { since: time(99) }), PATIENCE, now), Due::Never);

@@ -15,9 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::away::Away;
 use super::link::Link;
-use super::watch::Watched;
+use super::watch::{Query, Watched as OfKind};
 use crate::kubeconfig::{self, Policy, SecretKey, Server};
+use crate::nodes::NodeSet;
 use model::reach::Reach;
+
+type Watched = OfKind<NodeSet>;
 
 const LOOPBACK: Policy = Policy { loopback: true };
 
@@ -87,11 +90,11 @@ async fn answers_that_are_none() {
         (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), Away::Malformed("it speaks no HTTP")),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".to_vec(), Away::Broken),
         (Vec::new(), Away::Broken),
-        (whole("<html>"), Away::Malformed("it lists no nodes")),
-        (whole("{}"), Away::Malformed("it lists no nodes")),
+        (whole("<html>"), Away::Malformed("it sends no list")),
+        (whole("{}"), Away::Malformed("it sends no list")),
         (whole(&list("", None, &[])), Away::Malformed("it does not say where its list ends")),
         (whole(&list("1 2", None, &[])), Away::Malformed("it does not say where its list ends")),
-        (whole(&" ".repeat(9 << 20)), Away::TooMuch("8 MiB for 50 nodes")),
+        (whole(&" ".repeat(9 << 20)), Away::TooMuch("8 MiB in one page")),
     ];
     for (answer, away) in cases {
         let mut scripted = Scripted::start(vec![answer]).await;
@@ -107,15 +110,15 @@ async fn lists_and_lines_without_end_are_given_up() {
     let scripted = Scripted::start(vec![whole(&list("5", Some("more"), &["n1"])); 250]).await;
     let mut link = scripted.link().await;
     let ended = follow(&mut Watched::default(), &mut link, &mut Vec::new()).await;
-    assert_eq!(ended, Err(Away::TooMuch("10000 nodes")));
+    assert_eq!(ended, Err(Away::TooMuch("200 pages in one list")));
 
     let endless = json!({"type": "ADDED", "object": {"padding": " ".repeat(3 << 20)}});
     let scripted = Scripted::start(vec![whole(&list("5", None, &["n1"])), watch(&[endless])]).await;
     let mut link = scripted.link().await;
     let mut watched = Watched::default();
     let ended = follow(&mut watched, &mut link, &mut Vec::new()).await;
-    assert_eq!(ended, Err(Away::TooMuch("2 MiB for one node")));
-    assert_eq!(watched.nodes.to_list().len(), 1);
+    assert_eq!(ended, Err(Away::TooMuch("2 MiB for one object")));
+    assert_eq!(watched.kept.to_list().len(), 1);
 }
 
 #[tokio::test]
@@ -137,9 +140,8 @@ async fn certificates_of_others_are_not_trusted() {
 }
 
 async fn follow(watched: &mut Watched, link: &mut Link, told: &mut Vec<Vec<String>>) -> Result<(), Away> {
-    let tell =
-        |nodes: &crate::nodes::NodeSet| told.push(nodes.to_list().iter().map(|node| node.name.clone()).collect());
-    watched.follow(link, 5..=5, tell).await
+    let tell = |nodes: &NodeSet| told.push(nodes.to_list().iter().map(|node| node.name.clone()).collect());
+    watched.follow(link, &Query::nodes(), 5..=5, tell).await
 }
 
 fn node(name: &str, version: &str) -> Value {

@@ -1,4 +1,4 @@
-//! Lists the nodes of one cluster, then follows them: Kubernetes' list and watch, with bookmarks.
+//! Lists the objects of one kind in one cluster, then follows them: Kubernetes' list and watch, with bookmarks.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::away::Away;
 use super::link::{Lines, Link, whole};
 use crate::nodes::{Metadata, NodeSet, Observed};
 
-const NODES: &str = "/api/v1/nodes";
 /// A node has some 15 KiB, most of it images. A page is held whole while it is read.
 const PAGE: u32 = 50;
 const MOST_OF_A_PAGE: usize = 8 * 1024 * 1024;
-/// Twice what Kubernetes supports; a server that never ends its list ends here.
+/// Of nodes twice what Kubernetes supports; a server that never ends its list ends here.
 const PAGES: usize = 200;
 /// After the server should have ended a watch.
 const SLACK: Duration = Duration::from_secs(10);
@@ -24,17 +24,56 @@ const SLACK: Duration = Duration::from_secs(10);
 const LONGEST_VERSION: usize = 128;
 const LONGEST_CONTINUE: usize = 4096;
 
-/// What is known of one cluster's nodes, and up to where.
+/// What is kept of the objects of one kind. Bounded, whatever a server sends.
+pub(super) trait Kept: Default {
+    type Object: DeserializeOwned;
+
+    fn version(object: &Self::Object) -> &str;
+    /// Whether what is kept is another now.
+    fn apply(&mut self, object: &Self::Object) -> bool;
+    fn remove(&mut self, object: &Self::Object) -> bool;
+}
+
+impl Kept for NodeSet {
+    type Object = Observed;
+
+    fn version(node: &Observed) -> &str {
+        &node.metadata.resource_version
+    }
+
+    fn apply(&mut self, node: &Observed) -> bool {
+        Self::apply(self, node)
+    }
+
+    fn remove(&mut self, node: &Observed) -> bool {
+        Self::remove(self, &node.metadata.name)
+    }
+}
+
+/// Which objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) path: String,
+    pub(super) labels: Option<String>,
+}
+
+impl Query {
+    pub(super) fn nodes() -> Self {
+        Self { path: "/api/v1/nodes".into(), labels: None }
+    }
+}
+
+/// What is known of the objects of one kind, and up to where.
 #[derive(Default)]
-pub(super) struct Watched {
-    pub(super) nodes: NodeSet,
+pub(super) struct Watched<K> {
+    pub(super) kept: K,
     /// Where to go on; `None` to list anew.
     version: Option<String>,
 }
 
-impl Watched {
-    pub(super) fn new(nodes: NodeSet) -> Self {
-        Self { nodes, version: None }
+impl<K: Kept> Watched<K> {
+    pub(super) fn new(kept: K) -> Self {
+        Self { kept, version: None }
     }
 
     /// After a long absence, a server behind the same address may count in another way.
@@ -42,21 +81,22 @@ impl Watched {
         self.version = None;
     }
 
-    /// Follows the nodes until the server ends the watch, which it does after some time out of `seconds`. `tell` hears
-    /// of them once the watch has begun, and of every change. When the cluster must be listed anew, the nodes stay what
-    /// they were until the new list is complete.
+    /// Follows the objects until the server ends the watch, which it does after some time out of `seconds`. `tell` hears
+    /// of them once the watch has begun, and of every change. When the cluster must be listed anew, they stay what they
+    /// were until the new list is complete.
     pub(super) async fn follow(
         &mut self,
         link: &mut Link,
+        query: &Query,
         seconds: RangeInclusive<u32>,
-        mut tell: impl FnMut(&NodeSet),
+        mut tell: impl FnMut(&K),
     ) -> Result<(), Away> {
         if self.version.is_none() {
-            let (nodes, version) = list(link).await?;
-            self.nodes = nodes;
+            let (kept, version) = list(link, query).await?;
+            self.kept = kept;
             self.version = Some(version);
         }
-        let ended = self.watch(link, fastrand::u32(seconds), &mut tell).await;
+        let ended = self.watch(link, query, fastrand::u32(seconds), &mut tell).await;
         // A server that says no to where we were may say yes to a list.
         if matches!(ended, Err(Away::Gone | Away::Status(_) | Away::Malformed(_))) {
             self.version = None;
@@ -64,11 +104,18 @@ impl Watched {
         ended
     }
 
-    async fn watch(&mut self, link: &mut Link, seconds: u32, tell: &mut impl FnMut(&NodeSet)) -> Result<(), Away> {
-        let params = WatchParams { timeout: Some(seconds), bookmarks: true, ..WatchParams::default() };
+    async fn watch(
+        &mut self,
+        link: &mut Link,
+        query: &Query,
+        seconds: u32,
+        tell: &mut impl FnMut(&K),
+    ) -> Result<(), Away> {
+        let label_selector = query.labels.clone();
+        let params = WatchParams { label_selector, timeout: Some(seconds), bookmarks: true, ..WatchParams::default() };
         let version = self.version.as_deref().unwrap_or_default();
-        let answer = link.get(&path(Request::new(NODES).watch(&params, version))?).await?;
-        tell(&self.nodes);
+        let answer = link.get(fitting(Request::new(&query.path).watch(&params, version))?).await?;
+        tell(&self.kept);
 
         let silent = Instant::now() + Duration::from_secs(seconds.into()) + SLACK;
         let mut lines = Lines::new(answer);
@@ -78,7 +125,7 @@ impl Watched {
             let Some(event) = next? else { return Ok(()) };
             changed |= self.take(&event)?;
             if changed && !lines.has_next() {
-                tell(&self.nodes);
+                tell(&self.kept);
                 changed = false;
             }
         }
@@ -86,14 +133,14 @@ impl Watched {
 
     /// Whether the list is another one now.
     fn take(&mut self, line: &[u8]) -> Result<bool, Away> {
-        let (version, changed) = match event(line)? {
-            Event::Applied(node) => {
-                let changed = self.nodes.apply(&node);
-                (node.metadata.resource_version, changed)
+        let (version, changed) = match event::<K::Object>(line)? {
+            Event::Applied(object) => {
+                let changed = self.kept.apply(&object);
+                (K::version(&object).to_owned(), changed)
             }
-            Event::Deleted(node) => {
-                let changed = self.nodes.remove(&node.metadata.name);
-                (node.metadata.resource_version, changed)
+            Event::Deleted(object) => {
+                let changed = self.kept.remove(&object);
+                (K::version(&object).to_owned(), changed)
             }
             Event::Bookmark(version) => (version, false),
         };
@@ -103,11 +150,11 @@ impl Watched {
 }
 
 /// All pages, or nothing.
-async fn list(link: &mut Link) -> Result<(NodeSet, String), Away> {
+pub(super) async fn list<K: Kept>(link: &mut Link, query: &Query) -> Result<(K, String), Away> {
     #[derive(Deserialize)]
-    struct Page {
+    struct Page<T> {
         metadata: ListMetadata,
-        items: Option<Vec<Observed>>,
+        items: Option<Vec<T>>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -118,26 +165,28 @@ async fn list(link: &mut Link) -> Result<(NodeSet, String), Away> {
         r#continue: Option<String>,
     }
 
-    let mut nodes = NodeSet::default();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut kept = K::default();
+    let mut params = ListParams { label_selector: query.labels.clone(), ..ListParams::default().limit(PAGE) };
     for _ in 0..PAGES {
-        let answer = link.get(&path(Request::new(NODES).list(&params))?).await?;
-        let octets = whole(answer, MOST_OF_A_PAGE, "8 MiB for 50 nodes").await?;
-        let page: Page = serde_json::from_slice(&octets).map_err(|_| Away::Malformed("it lists no nodes"))?;
-        for node in page.items.iter().flatten() {
-            nodes.apply(node);
+        let answer = link.get(fitting(Request::new(&query.path).list(&params))?).await?;
+        let octets = whole(answer, MOST_OF_A_PAGE, "8 MiB in one page").await?;
+        let page: Page<K::Object> = serde_json::from_slice(&octets).map_err(|_| Away::Malformed("it sends no list"))?;
+        for object in page.items.iter().flatten() {
+            kept.apply(object);
         }
         match page.metadata.r#continue.filter(|more| !more.is_empty()) {
             Some(more) => params.continue_token = Some(checked(more, LONGEST_CONTINUE)?),
-            None => return Ok((nodes, checked(page.metadata.resource_version, LONGEST_VERSION)?)),
+            None => return Ok((kept, checked(page.metadata.resource_version, LONGEST_VERSION)?)),
         }
     }
-    Err(Away::TooMuch("10000 nodes"))
+    Err(Away::TooMuch("200 pages in one list"))
 }
 
-fn path(request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<String, Away> {
-    let uri = request.map_err(|_| Away::Malformed("it gave what does not fit a request"))?.into_parts().0.uri;
-    Ok(uri.to_string())
+/// A request that is made of what the server gave, too.
+pub(super) fn fitting(
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<http::Request<Vec<u8>>, Away> {
+    request.map_err(|_| Away::Malformed("it gave what does not fit a request"))
 }
 
 fn checked(text: String, longest: usize) -> Result<String, Away> {
@@ -146,14 +195,14 @@ fn checked(text: String, longest: usize) -> Result<String, Away> {
 }
 
 #[derive(Debug)]
-enum Event {
-    Applied(Observed),
-    Deleted(Observed),
+enum Event<T> {
+    Applied(T),
+    Deleted(T),
     Bookmark(String),
 }
 
 /// Read twice: what the object is depends on the type, which may stand behind it.
-fn event(line: &[u8]) -> Result<Event, Away> {
+fn event<T: DeserializeOwned>(line: &[u8]) -> Result<Event<T>, Away> {
     #[derive(Deserialize)]
     struct Typed {
         r#type: String,
@@ -201,7 +250,7 @@ mod tests {
         };
         let bookmark = r#"{"object":{"kind":"Node","metadata":{"resourceVersion":"13","creationTimestamp":null},
             "spec":{},"status":{}},"type":"BOOKMARK"}"#;
-        let mut watched = Watched::default();
+        let mut watched = Watched::<NodeSet>::default();
         for (line, changed, version, count) in [
             (node("ADDED", 10, "True"), true, "10", 1),
             (node("MODIFIED", 11, "True"), false, "11", 1),
@@ -212,7 +261,7 @@ mod tests {
         ] {
             assert_eq!(watched.take(line.as_bytes()), Ok(changed), "{line}");
             assert_eq!(watched.version.as_deref(), Some(version));
-            assert_eq!(watched.nodes.to_list().len(), count);
+            assert_eq!(watched.kept.to_list().len(), count);
         }
     }
 
@@ -224,7 +273,7 @@ mod tests {
             (r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":401}}"#, Away::Unauthorized),
             (r#"{"type":"ERROR","object":{}}"#, Away::Status(0)),
         ] {
-            assert_eq!(event(line.as_bytes()).unwrap_err(), away);
+            assert_eq!(event::<Observed>(line.as_bytes()).unwrap_err(), away);
         }
         let long =
             format!(r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{}"}}}}}}"#, "9".repeat(200));
@@ -239,7 +288,7 @@ mod tests {
             r#"{"type":"SOMETHING","object":{}}"#,
             &long,
         ] {
-            assert!(matches!(Watched::default().take(line.as_bytes()), Err(Away::Malformed(_))), "{line}");
+            assert!(matches!(Watched::<NodeSet>::default().take(line.as_bytes()), Err(Away::Malformed(_))), "{line}");
         }
     }
 }

@@ -15,7 +15,8 @@ use super::Shared;
 use super::pace::{Backoff, Bucket};
 use super::report::{Due, Report, Seen};
 
-/// The owner of `.status.nodes` and of the condition `Reachable`, and of nothing else.
+/// The owner of `.status.nodes`, of `.status.ingresses` and of the conditions `Reachable` and `IngressesPlaced`, and of
+/// nothing else.
 pub const FIELD_MANAGER: &str = "fleetgate-nodes";
 /// A write that was begun by a leader is over before another one leads.
 const DEADLINE: Duration = Duration::from_secs(5);

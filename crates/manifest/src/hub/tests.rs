@@ -189,7 +189,8 @@ fn watched_nodes_come_from_the_status() {
         assert_eq!(watched.nodes.len(), 1);
         assert_eq!((watched.nodes[0].name.as_str(), watched.nodes[0].addresses.len()), ("seen", 2));
         let (namespace, name) = ("fleetgate-system".parse().unwrap(), "c1-kubeconfig".parse().unwrap());
-        assert_eq!(watched.access, Some(Access { namespace, name, reachable }));
+        let placements = std::sync::Arc::default();
+        assert_eq!(watched.access, Some(Access { namespace, name, reachable, placements }));
     }
     // Nothing seen yet: no node, rather than those that somebody wrote down once.
     assert_eq!(read_cluster(object(Kind::Cluster, &spec), &mut nothing_named).nodes, []);

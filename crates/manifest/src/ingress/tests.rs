@@ -155,6 +155,41 @@ fn annotations_of_ours_are_options_or_refused() {
 }
 
 #[test]
+fn what_is_otherwise_in_a_cluster_is_read_or_refused() {
+    let long = format!(r#"{{"annotations": {{"a": "{}"}}}}"#, "x".repeat(LONGEST_OVERRIDE));
+    for (cluster, value, expected) in [
+        ("c1", r#"{"ingressClassName": "nginx", "annotations": {"a/b": "c"}}"#, Ok((Some("nginx"), 1))),
+        ("c1", r#"{"annotations": {}}"#, Ok((None, 0))),
+        ("c1", "{}", Ok((None, 0))),
+        ("c1", "", Err("EOF")),
+        ("c1", "{", Err("EOF")),
+        ("c1", "[]", Err("invalid")),
+        ("c1", r#"{"className": "nginx"}"#, Err("unknown field")),
+        ("c1", r#"{"ingressClassName": "no class"}"#, Err("no class")),
+        ("c1", r#"{"annotations": {"a": 1}}"#, Err("string")),
+        ("c1", r#"{"annotations": {"fleetgate.dev/origin": "u"}}"#, Err("not for others")),
+        ("c1", &long, Err("16384 octets")),
+        ("C_1", "{}", Err("no name of a cluster")),
+    ] {
+        let name = format!("{OVERRIDE}{cluster}");
+        let read = ingress(&json!({ "defaultBackend": service() }), &json!({ &name: value }));
+        match expected {
+            Ok((class, annotations)) => {
+                let other = &read.overrides[&cluster.parse().unwrap()];
+                let class_there = other.class.as_ref().map(ObjectName::as_str);
+                assert_eq!((class_there, other.annotations.len()), (class, annotations), "{value}");
+                assert_eq!(read.wrong_annotations, [], "{value}");
+            }
+            Err(reason) => {
+                let [(part, refused)] = &read.wrong_annotations[..] else { panic!("{value} is taken") };
+                assert_eq!((&**part, refused.refusal.code(), read.overrides.len()), (&*name, "BadAnnotation", 0));
+                assert!(refused.refusal.to_string().contains(reason), "{value}: {}", refused.refusal);
+            }
+        }
+    }
+}
+
+#[test]
 fn certificates_are_asked_for_by_the_names_of_secrets() {
     for (entry, expected) in [
         (json!({ "hosts": ["shop.test", "*.shop.test"], "secretName": "tls" }), "tls"),

@@ -23,6 +23,7 @@ use crate::overflow::table::{Basis, Origin, Out, Room, Table};
 use crate::overflow::waterfall::{Edge, MAX_CLUSTERS, MAX_ORIGINS, pour};
 use crate::overflow::{UNLIMITED, seconds_between};
 use crate::routes::{Entry, HttpTable, Member};
+use crate::steering::Known;
 use direct::Direct;
 use services::{ServiceKey, Services};
 
@@ -309,7 +310,8 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Why a member is out for everybody, if more than half of those who check it say so; and whether any edge has something against it.
+/// Why a member is out for everybody: nothing is ready there, or more than half of those who check it say so; and whether any edge has
+/// something against it.
 fn health(place: &Place, member: &Member, told: &Told<'_>) -> (Option<Out>, bool) {
     let has_address = match (place.entry.policy.entry, &place.entry.policy.upstream) {
         // Or its nodes.
@@ -325,6 +327,9 @@ fn health(place: &Place, member: &Member, told: &Told<'_>) -> (Option<Out>, bool
     }
     let out = if !has_address {
         Some(Out::Unreachable)
+    } else if place.entry.known(member, Known::default()).unhealthy.is_some() {
+        // The hub says so.
+        Some(Out::NoReadyPods)
     } else if failing * 2 > told.who_checks.len() {
         Some(Out::Unhealthy)
     } else {

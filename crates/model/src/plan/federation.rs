@@ -23,7 +23,7 @@ use crate::ingress::{Certificate, EntryMode, FederationPolicy, Ingress, IngressC
 use crate::name::DnsName;
 use crate::policy::{Ground, Holding};
 use crate::refusal::Refusal;
-use crate::resource::{Cluster, Zone};
+use crate::resource::{Access, Cluster, Zone};
 use crate::routes::Member;
 use crate::snapshot::Status;
 
@@ -193,7 +193,9 @@ impl Federation {
             _ => false,
         };
         let is_same_for_dns = before.map(|cluster| &cluster.nodes) == after.map(|cluster| &cluster.nodes);
+        let accesses = [before, after].map(|cluster| cluster.and_then(|cluster| cluster.access.as_ref()));
         if is_same_member && is_same_for_dns {
+            self.touch_placements(after, accesses);
             return;
         }
         if let (Some(before), None) = (before, after) {
@@ -207,6 +209,20 @@ impl Federation {
                 }
             }
         }
+    }
+
+    /// Notes what is otherwise in a cluster that is otherwise the same.
+    fn touch_placements(&mut self, cluster: Option<&Cluster>, accesses: [Option<&Access>; 2]) {
+        let Some(objects) = cluster.and_then(|cluster| self.by_tenant.get(&cluster.tenant)) else { return };
+        let is_as_before = |object: &ObjectRef| {
+            let place = object.namespace.clone().map(|namespace| (namespace, object.name.clone()));
+            let [before, after] = accesses.map(|access| {
+                let access = access?;
+                Some((access.reachable, access.placements.is_cut, access.placements.ingresses.get(place.as_ref()?)))
+            });
+            before == after
+        };
+        self.touched.objects.extend(objects.iter().filter(|object| !is_as_before(object)).cloned());
     }
 
     /// Notes what depends upon what a cluster holds.

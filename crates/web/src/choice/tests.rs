@@ -26,6 +26,7 @@ fn entry(members: &[&str]) -> Entry {
         options: Arc::default(),
         policy: Arc::new(FederationPolicy { steering: Steering::RoundRobin, ..FederationPolicy::default() }),
         members: members.iter().map(|name| member(name)).collect(),
+        unready: Arc::new([]),
     }
 }
 
@@ -168,4 +169,24 @@ fn latency_follows_slowly() {
     assert_eq!(outlook.latency(), Some(Duration::from_millis(70)));
     let place = InFlight::new(&Arc::new(outlook), None, now);
     assert_eq!(place.outlook.in_flight(), 1);
+}
+
+/// What the hub knows of a member counts from the first request on, unless it says the same of all.
+#[test]
+fn members_without_ready_endpoints_are_left_out_unless_none_has_any() {
+    let mut entry = entry(&["a", "b", "c"]);
+    let (outlook, now) = (EntryOutlook::new(&entry), Instant::now());
+    let out = |name: &str| (name.parse().unwrap(), Unhealthy::NoReadyEndpoints);
+    for (unready, expected) in
+        [(vec![out("b")], "a c"), (vec![out("a"), out("b")], "c"), (vec![out("a"), out("b"), out("c")], "a b c")]
+    {
+        entry.unready = unready.into();
+        let mut seen: Vec<_> = (0..6).filter_map(|_| chosen(&entry, &outlook, &[], now)).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.join(" "), expected);
+    }
+    // Where all others were tried, it is tried too.
+    entry.unready = [out("b")].into();
+    assert_eq!(chosen(&entry, &outlook, &["a", "c"], now).as_deref(), Some("b"));
 }

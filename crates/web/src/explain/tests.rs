@@ -35,6 +35,7 @@ fn entry(ingress: &str, tenant: &str, change: impl FnOnce(&mut Entry)) -> Arc<En
         options: Arc::default(),
         policy: Arc::new(policy),
         members: [member("berlin", 52.5, 13.4), member("tokyo", 35.7, 139.7)].into(),
+        unready: Arc::new([]),
     };
     change(&mut entry);
     Arc::new(entry)

@@ -35,6 +35,7 @@ fn entry(steering: Steering) -> Entry {
         options: Arc::default(),
         policy: Arc::new(FederationPolicy { steering, upstream: UpstreamTls::Plain, ..FederationPolicy::default() }),
         members: [("c1", 52.5, 13.4), ("c2", 48.8, 2.3), ("c3", 35.7, 139.7)].into_iter().map(member).collect(),
+        unready: Arc::new([]),
     }
 }
 

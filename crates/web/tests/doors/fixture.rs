@@ -122,6 +122,7 @@ impl Site {
                 ..FederationPolicy::default()
             }),
             members: members.collect(),
+            unready: Arc::new([]),
         })
     }
 }

@@ -59,6 +59,7 @@ fn entry(tenant: &str, ingress: &str, service: &str, members: &[&str], policy: &
         options: Arc::default(),
         policy: Arc::new(policy.clone()),
         members: members.iter().map(|name| member(name)).collect(),
+        unready: Arc::new([]),
     })
 }
 
@@ -322,6 +323,23 @@ fn a_member_is_out_when_most_of_those_who_check_it_say_so() {
         world.turn();
         assert!(world.table(0).is_none() && world.desk.edges().next().is_none(), "{what}: forgotten");
     }
+}
+
+/// What the hub knows needs nobody's vote.
+#[test]
+fn a_member_where_nothing_is_ready_is_out() {
+    let entry = entry("acme", "web", "web", &["c1", "c2"], &policy(Steering::Geo, None));
+    let unready = [(cluster("c1"), Unhealthy::NoReadyEndpoints)];
+    let entry = Arc::new(Entry { unready: Arc::new(unready), ..Entry::clone(&entry) });
+    let mut world = World::new(&[Arc::clone(&entry)], &[]);
+    let seen = Seen { came: 10.0, members: vec![(cluster("c1"), MemberSeen { home_of: 10.0, ..nothing() })] };
+    let entries = vec![(Destination::from(&*entry), seen)];
+    world.desk.see(edge("e"), Sighting { checks: true, entries }, at(60)).unwrap();
+    world.desk.since = Some(at(0));
+    world.second = 61;
+    world.turn();
+    assert_eq!(world.table(0).unwrap().clusters[0].1.out, Some(Out::NoReadyPods));
+    assert_eq!(percents(world.row(0, "e", Some("c1"))), [0.0, 100.0]);
 }
 
 /// An agent that says other than what was counted is not believed, and says so to nobody's harm but its own.

@@ -87,6 +87,7 @@ fn entry_of(object: &ObjectRef, state: &State, backend: &Backend) -> Option<Entr
         options: Arc::clone(&state.ingress.options),
         policy: Arc::clone(&placing.policy),
         members: Arc::clone(&placing.members),
+        unready: placing.unready.get(backend).map_or_else(|| Arc::new([]) as Arc<[_]>, Arc::clone),
     })
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::{Federation, State, World};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
-use crate::ingress::{EntryMode, FederationPolicy, OUR_CLASS, UpstreamTls};
+use crate::ingress::{Backend, EntryMode, FederationPolicy, OUR_CLASS, Override, UpstreamTls};
 use crate::name::DnsName;
+use crate::placement::SYSTEM_NAMESPACES;
 use crate::plan::ClusterState;
 use crate::plan::cluster::{door_sets, ready_addresses};
 use crate::plan::records::hosts::HostAsk;
@@ -17,8 +18,8 @@ use crate::record::RecordSet;
 use crate::refusal::Refusal;
 use crate::resource::Cluster;
 use crate::routes::Member;
-use crate::snapshot::{SteeredMember, SteeredName};
-use crate::steering::MemberKey;
+use crate::snapshot::{IngressCopy, SteeredMember, SteeredName};
+use crate::steering::{MemberKey, Unhealthy};
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Placing {
@@ -28,8 +29,12 @@ pub(super) struct Placing {
     pub(super) members: Arc<[Arc<Member>]>,
     /// Where DNS sends clients, for each of the members.
     pub(super) addresses: Vec<Vec<IpAddr>>,
-    /// The clusters that it is placed on, and why clients cannot be sent to one.
+    /// The clusters that it is placed on, and what is wrong with one.
     pub(super) clusters: BTreeMap<ClusterName, Result<(), Refusal>>,
+    /// What it is to be like in each of the members.
+    pub(super) copies: Vec<IngressCopy>,
+    /// The members that are known not to serve a backend, where there are any.
+    pub(super) unready: BTreeMap<Backend, Arc<[(ClusterName, Unhealthy)]>>,
     /// What the policy says of each host by itself.
     pub(super) hosts: BTreeMap<DnsName, Result<Option<Placed>, Refusal>>,
 }
@@ -55,8 +60,24 @@ impl Placing {
             key: MemberKey::of(object, &member.uid),
             location: member.location.clone(),
             addresses: addresses.clone(),
+            unready: self.unready_member(&member.cluster),
         });
         SteeredName { steering: self.policy.steering.clone(), members: members.collect() }
+    }
+
+    /// Of several backends the one that is not served counts: the name leads to all of them.
+    fn unready_member(&self, cluster: &ClusterName) -> Option<Unhealthy> {
+        let mut unready = self.unready.values().flat_map(|unready| unready.iter());
+        unready.find(|(name, _)| name == cluster).map(|(_, why)| *why)
+    }
+
+    /// Where DNS sends clients now: all members, if none is known to serve.
+    pub(super) fn live_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let is_ready = |member: &Member| self.unready_member(&member.cluster).is_none();
+        let is_panic = !self.members.iter().any(|member| is_ready(member));
+        let members = self.members.iter().zip(&self.addresses);
+        let live = members.filter(move |(member, _)| is_panic || is_ready(member));
+        live.flat_map(|(_, addresses)| addresses.iter().copied())
     }
 
     /// The gateway of the zone, or all members.
@@ -125,19 +146,33 @@ impl Federation {
         if let Some(hindrance) = &state.ingress.hindrance {
             return Err(hindrance.clone());
         }
+        let (ingress, place) = (&state.ingress, (namespace, object.name.clone()));
+        let backends = ingress.backends();
         let (mut members, mut addresses, mut clusters) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (mut copies, mut unready) = (Vec::new(), BTreeMap::<&Backend, Vec<_>>::new());
         for state in accepted_clusters(&tenant, world).filter(|state| policy.selects(&state.cluster.labels)) {
             let cluster = &state.cluster;
-            let reached = is_reached(cluster, &policy);
-            if reached.is_ok() {
+            let name = &cluster.name;
+            let mut outcome = may_be_in(&place.0).and_then(|()| is_reached(cluster, &policy));
+            if outcome.is_ok() {
                 members.push(self.member(state));
                 addresses.push(entry_addresses(cluster));
+                copies.push(copy(cluster, ingress.overrides.get(name)));
+                if let Some(access) = &cluster.access {
+                    outcome = access.judge(name, &place, backends.iter().copied());
+                    for backend in &backends {
+                        let why = access.unready(&place, backend).map(|why| (name.clone(), why));
+                        unready.entry(*backend).or_default().extend(why);
+                    }
+                }
             }
-            clusters.insert(cluster.name.clone(), reached);
+            clusters.insert(name.clone(), outcome);
         }
-        let hosts = state.ingress.hosts().into_iter();
+        let unready = unready.into_iter().filter(|(_, members)| !members.is_empty());
+        let unready = unready.map(|(backend, members)| (backend.clone(), members.into())).collect();
+        let hosts = ingress.hosts().into_iter();
         let hosts = hosts.map(|host| (host.clone(), policy::judge_host(world.ground, &tenant, host))).collect();
-        Ok(Placing { tenant, policy, members: members.into(), addresses, clusters, hosts })
+        Ok(Placing { tenant, policy, members: members.into(), addresses, clusters, copies, unready, hosts })
     }
 
     /// As it was before, where it is the same.
@@ -174,6 +209,21 @@ pub(super) fn suffixes(tenant: &ObjectName, world: &World<'_>) -> BTreeSet<DnsNa
         _ => None,
     });
     domains.chain(subtrees).collect()
+}
+
+/// What is written into members never goes to Kubernetes' own namespaces.
+fn may_be_in(namespace: &ObjectName) -> Result<(), Refusal> {
+    let is_system = SYSTEM_NAMESPACES.contains(&namespace.as_str());
+    if is_system { Err(Refusal::SystemNamespace { namespace: namespace.clone() }) } else { Ok(()) }
+}
+
+fn copy(cluster: &Cluster, other: Option<&Arc<Override>>) -> IngressCopy {
+    let class = other.and_then(|other| other.class.as_ref()).map(|class| class.as_str().into());
+    IngressCopy {
+        cluster: cluster.name.clone(),
+        class: class.or_else(|| cluster.controller.class.clone()),
+        annotations: other.map(|other| other.annotations.clone()).unwrap_or_default(),
+    }
 }
 
 /// Whether clients can be sent to a cluster in the way of the policy.

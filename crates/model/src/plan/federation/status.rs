@@ -1,18 +1,22 @@
 //! What is said of an Ingress, part by part.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::merge::{Merged, Slot};
 use super::placing::Placing;
 use super::{Federation, State, World};
-use crate::identity::{Kind, ObjectName, ObjectRef};
-use crate::ingress::{Rule, Tls};
+use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
+use crate::ingress::{EntryMode, OVERRIDE, Rule, Tls};
 use crate::name::DnsName;
 use crate::plan::records::Records;
 use crate::policy::Refused;
+use crate::record::RecordData;
 use crate::refusal::Refusal;
-use crate::snapshot::{Condition, Detail, IngressPart, PublishedSet, Status};
+use crate::snapshot::{Condition, Detail, EntryPoint, IngressPart, PublishedSet, Status};
+
+/// Of one Ingress. They stand in its status, which people read; DNS has them all.
+const MOST_ENTRY_POINTS: usize = 64;
 
 /// What was merged already in this plan.
 pub(super) struct Seen {
@@ -49,7 +53,8 @@ impl Federation {
                     let all = self.merge(None, &placing.tenant, &objects.iter().collect::<Vec<_>>());
                     seen.everywhere.insert(placing.tenant.clone(), all);
                 }
-                let told = Told { federation: self, object, state, placing, records, seen };
+                let own_clusters = world.clusters_of_tenant.get(&placing.tenant);
+                let told = Told { federation: self, object, state, placing, records, seen, own_clusters };
                 told.status()
             }
         };
@@ -65,6 +70,8 @@ struct Told<'a> {
     placing: &'a Placing,
     records: &'a Records,
     seen: &'a Seen,
+    /// The clusters of the tenant.
+    own_clusters: Option<&'a BTreeSet<ClusterName>>,
 }
 
 impl Told<'_> {
@@ -79,7 +86,14 @@ impl Told<'_> {
             count => Condition::new(Condition::PLACED, true, "Placed", format!("{count} clusters serve it")),
         };
         let published = self.published_condition(&parts);
-        Status::accepted([published, placed], Detail::Ingress { members, parts, published: self.published() })
+        let detail = Detail::Ingress {
+            members,
+            parts,
+            published: self.published(),
+            copies: self.placing.copies.clone(),
+            entry_points: self.entry_points(),
+        };
+        Status::accepted([published, placed], detail)
     }
 
     fn published_condition(&self, parts: &[IngressPart]) -> Condition {
@@ -120,9 +134,39 @@ impl Told<'_> {
         published.collect()
     }
 
+    /// By our gateways where DNS leads to them, or straight to the members.
+    fn entry_points(&self) -> Vec<EntryPoint> {
+        let mut points: BTreeSet<EntryPoint> = match self.placing.policy.entry {
+            EntryMode::Dns => self.placing.live_addresses().map(EntryPoint::Address).collect(),
+            EntryMode::Vip => {
+                let sets = self.own_claims().flat_map(|claim| &claim.ask.sets);
+                sets.flat_map(|set| match &set.data {
+                    RecordData::A(addresses) => addresses.iter().map(|at| EntryPoint::Address((*at).into())).collect(),
+                    RecordData::Aaaa(addresses) => {
+                        addresses.iter().map(|at| EntryPoint::Address((*at).into())).collect()
+                    }
+                    RecordData::Cname(name) => vec![EntryPoint::Name(name.clone())],
+                    _ => Vec::new(),
+                })
+                .collect()
+            }
+        };
+        while points.len() > MOST_ENTRY_POINTS {
+            points.pop_last();
+        }
+        points.into_iter().collect()
+    }
+
     fn annotations(&self) -> Vec<IngressPart> {
         let wrong = self.state.ingress.wrong_annotations.iter();
-        wrong.map(|(name, refused)| IngressPart { part: Arc::clone(name), outcome: Err(refused.clone()) }).collect()
+        let wrong = wrong.map(|(name, refused)| (Arc::clone(name), refused.clone()));
+        let own = |name: &ClusterName| self.own_clusters.is_some_and(|own| own.contains(name));
+        let nowhere = self.state.ingress.overrides.keys().filter(|name| !own(name)).map(|name| {
+            let annotation = format!("{OVERRIDE}{name}");
+            let field = format!("metadata.annotations[{annotation}]");
+            (annotation.into(), Refused::new(Refusal::NotYourCluster(name.clone()), field))
+        });
+        wrong.chain(nowhere).map(|(part, refused)| IngressPart { part, outcome: Err(refused) }).collect()
     }
 
     fn paths(&self) -> Vec<IngressPart> {

@@ -4,7 +4,8 @@ use super::fleet::{Fleet, facts};
 use crate::fact::FactChange;
 use crate::identity::Kind;
 use crate::ingress::Steering;
-use crate::snapshot::Condition;
+use crate::snapshot::{Condition, Detail, EntryPoint};
+use crate::steering::Unhealthy;
 
 /// Two tenants, who share a domain; one has two clusters, and each serves by its ingress controller.
 const FLEET: &str = "
@@ -450,4 +451,120 @@ fn what_makes_no_difference_changes_nothing() {
     let before = std::sync::Arc::clone(&fleet.planned.snapshot);
     let planned = fleet.planner.apply(again, super::fleet::at(1003));
     assert!(std::sync::Arc::ptr_eq(&before, &planned.snapshot));
+}
+
+/// What was seen in a member: what is told of it, and whether requests go there.
+#[test]
+fn a_member_that_does_not_serve_is_told_and_left_out() {
+    for (seen, told, chosen) in [
+        ("", "a1", "a1,a2"),
+        ("access=unseen", "a1: NotPlaced", "a1,a2"),
+        ("access=reachable", "a1: NotPlaced", "!a1,a2"),
+        ("access=reachable cut", "a1", "a1,a2"),
+        ("access=reachable placed=acme/web:ready", "a1", "a1,a2"),
+        ("access=reachable placed=acme/web:unready", "a1: NoReadyEndpoints", "!a1,a2"),
+        ("access=reachable placed=acme/web:missing", "a1: NoService", "!a1,a2"),
+        ("access=reachable placed=acme/web:pending", "a1: NotPlaced", "!a1,a2"),
+        ("access=reachable placed=acme/web:foreign", "a1: AlreadyThere", "a1,a2"),
+        ("access=unreachable placed=acme/web:unready", "a1: ClusterAway", "!a1,a2"),
+        ("access=unreachable placed=acme/web:ready", "a1: ClusterAway", "a1,a2"),
+    ] {
+        // Both ways: seen before the Ingress was there, and after.
+        let a1 = format!("cluster a1 tenant=acme labels=env:prod https=192.0.2.11:443 nodes=192.0.2.101 {seen}");
+        let web = "policy p dns\n class dns policy=p\n ingress acme/web www.acme.test/\n ingress acme/x class=dns x.acme.test/";
+        let mut late = planned(web);
+        late.plan(1002, &a1);
+        let early = planned(&format!("{a1}\n{web}"));
+        for fleet in [&early, &late] {
+            assert_eq!(fleet.ingress("acme/web"), ["www.acme.test/", told, "a2"], "{seen}");
+            assert_eq!(fleet.request("www.acme.test/"), Some(format!("web web {chosen}")), "{seen}");
+        }
+    }
+}
+
+#[test]
+fn dns_and_the_status_leave_out_who_does_not_serve_unless_nobody_does() {
+    let lines = |a1: &str, a2: &str| {
+        format!(
+            "
+            policy p dns
+            class dns policy=p
+            ingress acme/web class=dns www.acme.test/
+            cluster a1 tenant=acme https=192.0.2.11:443 access=reachable placed=acme/web:{a1}
+            cluster a2 tenant=acme https=192.0.2.12:443 access=reachable placed=acme/web:{a2}
+            "
+        )
+    };
+    let www = "www.acme.test".parse().unwrap();
+    for (a1, a2, out, live) in [
+        ("ready", "ready", vec![], "192.0.2.11 192.0.2.12"),
+        ("unready", "ready", vec!["a1"], "192.0.2.12"),
+        ("unready", "missing", vec!["a1", "a2"], "192.0.2.11 192.0.2.12"),
+    ] {
+        let fleet = planned(&lines(a1, a2));
+        let name = fleet.planned.snapshot.tenant_name(&www).unwrap();
+        assert_eq!(super::fleet::lines(&name.records), ["www.acme.test 30 A 192.0.2.11 192.0.2.12"]);
+        let members = &name.records.steered.as_ref().unwrap().members;
+        let unready = members.iter().filter(|member| member.unready == Some(Unhealthy::NoReadyEndpoints));
+        assert_eq!(unready.map(|member| member.cluster.as_str()).collect::<Vec<_>>(), out);
+        assert_eq!(entry_points(&fleet, "web"), live);
+    }
+}
+
+#[test]
+fn clients_meet_an_ingress_at_the_gateway_of_its_zones() {
+    for (lines, expected) in [
+        ("ingress acme/web www.acme.test/", "192.0.2.20"),
+        ("ingress acme/web www.acme.test/ www.a1.fleet.example/", "192.0.2.10 192.0.2.20"),
+        // Two share a host: both are met there.
+        ("ingress acme/first since=1 www.acme.test/\n ingress acme/web since=2 www.acme.test/x", "192.0.2.20"),
+        ("ingress acme/web outside.example/", ""),
+        ("ingress acme/web www.i1.fleet.example/", ""),
+    ] {
+        assert_eq!(entry_points(&planned(lines), "web"), expected, "{lines}");
+    }
+}
+
+fn entry_points(fleet: &Fleet, name: &str) -> String {
+    let object = super::fleet::object(Kind::Ingress, &format!("acme/{name}"));
+    let status = fleet.planned.snapshot.status(&object).unwrap();
+    let Detail::Ingress { entry_points, .. } = &status.detail else { panic!("{status:?}") };
+    let point = |point: &EntryPoint| match point {
+        EntryPoint::Address(address) => address.to_string(),
+        EntryPoint::Name(name) => name.to_string(),
+    };
+    entry_points.iter().map(point).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_copy_has_the_class_of_its_cluster_unless_the_ingress_says_otherwise() {
+    let fleet = planned(
+        "
+        cluster a1 tenant=acme https=192.0.2.11:443 class=nginx
+        ingress acme/web overrides=a2:traefik,i1:own,zz:own www.acme.test/
+        ",
+    );
+    let object = super::fleet::object(Kind::Ingress, "acme/web");
+    let Detail::Ingress { copies, .. } = &fleet.planned.snapshot.status(&object).unwrap().detail else { panic!() };
+    let copies: Vec<_> =
+        copies.iter().map(|copy| (copy.cluster.as_str(), copy.class.as_deref(), copy.annotations.len())).collect();
+    assert_eq!(copies, [("a1", Some("nginx"), 0), ("a2", Some("traefik"), 1)]);
+    // Another tenant's cluster is as unknown as one that nobody has.
+    assert_eq!(
+        fleet.ingress("acme/web"),
+        [
+            "override.fleetgate.dev/i1: NotYourCluster metadata.annotations[override.fleetgate.dev/i1]",
+            "override.fleetgate.dev/zz: NotYourCluster metadata.annotations[override.fleetgate.dev/zz]",
+            "www.acme.test/",
+            "a1",
+            "a2",
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_placed_in_namespaces_of_kubernetes_itself() {
+    let fleet = planned("tenant acme namespace=kube-system domains=acme.test\n ingress kube-system/web www.acme.test/");
+    assert_eq!(fleet.ingress("kube-system/web"), ["www.acme.test/", "a1: SystemNamespace", "a2: SystemNamespace"]);
+    assert_eq!(fleet.request("www.acme.test/").as_deref(), Some("web web "));
 }

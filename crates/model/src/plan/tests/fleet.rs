@@ -5,6 +5,7 @@
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
 //! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5 released=1000
 //! cluster c1 labels=env:prod http=192.0.2.1:80 https=192.0.2.1:443 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//!     class=nginx access=reachable placed=acme/web:unready,acme/web2:missing cut (or ready, pending, foreign; nothing by default)
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
 //! pool public 198.51.100.0/29 since=1 ns=ns1.fleet.example domain=pool.example ttl=300 rest=3600 (no name servers by default)
@@ -13,7 +14,7 @@
 //! policy federated labels=env:prod dns plain (vip over verified TLS by default)
 //! class federated policy=federated foreign
 //! secret acme/shop-tls bad
-//! ingress acme/web since=1 class=fleetgate default=service tls=shop-tls:shop.acme.test+*.acme.test wrong-annotation nothing
+//! ingress acme/web since=1 class=fleetgate default=service tls=shop-tls:shop.acme.test+*.acme.test wrong-annotation nothing overrides=c1:nginx
 //!     shop.acme.test/cart@service shop.acme.test/exact! /without/a/host shop.acme.test/bad?
 //! broken cluster c1
 //! number main 1000 0123456789abcdef0123456789abcdef
@@ -31,11 +32,12 @@ use crate::address::{AddressClaim, AddressPool, ClaimId, Reverse};
 use crate::digest::Digest;
 use crate::fact::{Number, Since};
 use crate::ingress::{
-    Backend, Certificate, EntryMode, FederationPolicy, Ingress, IngressClass, PathMatch, PathPart, PathRule, Port,
-    Rule, Tls, UpstreamTls,
+    Backend, Certificate, EntryMode, FederationPolicy, Ingress, IngressClass, Override, PathMatch, PathPart, PathRule,
+    Port, Rule, Tls, UpstreamTls,
 };
 use crate::name::DnsName;
 use crate::network::Location;
+use crate::placement::{BackendState, IngressPlace, Placement, PlacementFault, Placements};
 use crate::policy::{Applicant, RecordClaim, Refused};
 use crate::pool::Family;
 use crate::record::{Exchange, RecordData, Server, Strings};
@@ -44,6 +46,7 @@ use crate::resource::{
     RecordClaims, Upstream as Listener,
 };
 use crate::snapshot::{Condition, NameRecords, PartStatus, Soa};
+use crate::steering::Known;
 use crate::zone_file::{Builder, ZoneFile};
 
 /// One zone and two tenants: what most tables build upon.
@@ -144,12 +147,16 @@ impl Fleet {
         self.planned.snapshot.tenant_name(&parse(name)).map_or_else(Vec::new, |held| lines(&held.records))
     }
 
-    /// Where a request goes: the Ingress, the service and the members.
+    /// Where a request goes: the Ingress, the service and the members; `!` marks one that is known not to serve.
     pub(super) fn request(&self, url: &str) -> Option<String> {
         let (host, path) = url.split_once('/').unwrap();
         let host = self.planned.snapshot.http().host(&parse(host))?;
         let entry = host.entry(&format!("/{path}"))?;
-        let members: Vec<_> = entry.members.iter().map(|member| member.cluster.to_string()).collect();
+        let members = entry.members.iter().map(|member| {
+            let is_out = entry.known(member, Known::default()).unhealthy.is_some();
+            format!("{}{}", if is_out { "!" } else { "" }, member.cluster)
+        });
+        let members: Vec<_> = members.collect();
         assert_eq!(entry.tenant, host.tenant);
         Some(format!("{} {} {}", entry.object.name, entry.backend.service, members.join(",")))
     }
@@ -407,7 +414,7 @@ fn records_object(name: &str) -> ObjectRef {
     object(Kind::DnsEndpoint, name)
 }
 
-fn object(kind: Kind, name: &str) -> ObjectRef {
+pub(super) fn object(kind: Kind, name: &str) -> ObjectRef {
     let (namespace, name) = name.split_once('/').unwrap_or_else(|| panic!("no namespace: {name}"));
     ObjectRef { kind, namespace: Some(parse(namespace)), name: parse(name) }
 }
@@ -456,6 +463,7 @@ fn ingress(settings: &Settings<'_>) -> Ingress {
         rules: rules.collect(),
         tls: tls.into_iter().collect(),
         options: Arc::default(),
+        overrides: settings.list("overrides").map(override_of).collect(),
         wrong_annotations: settings.has("wrong-annotation").then(|| ("a/b".into(), wrong)).into_iter().collect(),
         hindrance: settings.has("nothing").then_some(Refusal::NothingToServe),
     }
@@ -530,10 +538,10 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         api_server: if settings.has("service") { hub_service } else { listener },
         services: services.collect(),
         nodes: nodes.collect(),
-        access: settings.get("access").map(access),
+        access: settings.get("access").map(|text| access(text, settings)),
         ingress: if settings.has("hub") { IngressMode::Hub } else { IngressMode::Nodes },
         controller: IngressController {
-            class: None,
+            class: settings.get("class").map(Into::into),
             http: settings.list("http").map(parse).collect(),
             https: settings.list("https").map(parse).collect(),
         },
@@ -546,14 +554,41 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
     }
 }
 
-fn access(text: &str) -> Access {
+fn access(text: &str, settings: &Settings<'_>) -> Access {
     let reachable = match text {
         "unseen" => None,
         "reachable" => Some(true),
         "unreachable" => Some(false),
         _ => panic!("no access: {text}"),
     };
-    Access { namespace: parse("fleetgate-system"), name: parse("kubeconfig"), reachable }
+    let ingresses = settings.list("placed").map(placement).collect();
+    let placements = Arc::new(Placements { ingresses, is_cut: settings.has("cut") });
+    Access { namespace: parse("fleetgate-system"), name: parse("kubeconfig"), reachable, placements }
+}
+
+/// `NAMESPACE/NAME:STATE`; the state is that of every backend.
+fn placement(text: &str) -> (IngressPlace, Placement) {
+    let (place, word) = text.split_once(':').unwrap_or_else(|| panic!("no placement: {text}"));
+    let (namespace, name) = place.split_once('/').unwrap_or_else(|| panic!("no place: {text}"));
+    let (fault, is_found, is_ready) = match word {
+        "ready" => (None, true, Some(true)),
+        "unready" => (None, true, Some(false)),
+        "missing" => (None, false, None),
+        "pending" => (Some(PlacementFault::Pending), true, Some(true)),
+        "foreign" => (Some(PlacementFault::AlreadyThere), true, Some(true)),
+        _ => panic!("no placement: {text}"),
+    };
+    let state = BackendState { is_found: Some(is_found), is_ready };
+    let backend = |service: &str| Backend { service: parse(service), port: Port::Number(80) };
+    let backends = ["web", "b", "d"].map(|service| (backend(service), state)).into_iter().collect();
+    ((parse(namespace), parse(name)), Placement { is_there: fault.is_none(), fault, backends })
+}
+
+/// `CLUSTER:CLASS`
+fn override_of(text: &str) -> (ClusterName, Arc<Override>) {
+    let (cluster, class) = text.split_once(':').unwrap_or_else(|| panic!("no override: {text}"));
+    let annotations = BTreeMap::from([("class".to_owned(), class.to_owned())]);
+    (parse(cluster), Arc::new(Override { class: Some(parse(class)), annotations }))
 }
 
 /// `ADDRESSES/SECONDS`

@@ -81,8 +81,8 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
     let snis = vec!["s.fleet.example", "api.c1.fleet.example", "ns1.other.test", "s.test", "x.c2.fleet.example"];
     let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
     let nodes = vec!["192.0.2.1,!192.0.2.2", "!192.0.2.1,192.0.2.2", "!192.0.2.1", "2001:db8::1"];
-    let bare =
-        vec!["", "", "", "", "", "https=192.0.2.1:443", "labels=env:prod http=192.0.2.1:80", "hub", "hub", "proof"];
+    let bare = vec!["", "", "", "https=192.0.2.1:443", "labels=env:prod http=192.0.2.1:80", "hub", "hub", "proof"];
+    let bare = [bare, placed()].concat();
     let cluster = (
         select(vec!["c1", "c2", "c3", "c4", "c5"]),
         0..4u8,
@@ -107,6 +107,17 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
     ]
 }
 
+/// Members, and what was seen of Ingresses in them.
+fn placed() -> Vec<&'static str> {
+    vec![
+        "https=192.0.2.1:443 class=nginx access=reachable",
+        "https=192.0.2.1:443 access=reachable placed=acme/web:ready",
+        "https=192.0.2.1:443 access=reachable placed=acme/web:unready,acme/web2:missing",
+        "https=192.0.2.1:443 access=reachable placed=acme/web:pending,initech/web:foreign cut",
+        "https=192.0.2.1:443 access=unreachable placed=acme/web:unready",
+    ]
+}
+
 /// What federated ingress follows from.
 fn federated() -> impl Strategy<Value = String> {
     let policies = vec!["policy p", "policy p dns", "policy p labels=env:prod", "policy p plain"];
@@ -126,7 +137,17 @@ fn federated() -> impl Strategy<Value = String> {
         "/",
         "/a@b",
     ];
-    let more = vec!["", "", "default=d", "tls=tls", "tls=tls:a.other.test", "class=other", "class=foreign", "nothing"];
+    let more = vec![
+        "",
+        "",
+        "default=d",
+        "tls=tls",
+        "tls=tls:a.other.test",
+        "class=other",
+        "class=foreign",
+        "nothing",
+        "overrides=c1:x",
+    ];
     let objects = vec!["acme/web", "acme/web2", "initech/web", "nobody/web"];
     let ingress = (select(objects), 0..3u8, select(more), vec(select(hosts), 0..4));
     let ingress = ingress
