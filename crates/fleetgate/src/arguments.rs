@@ -423,6 +423,9 @@ pub(crate) struct DoorOptions {
     /// pass through and hosts of Ingresses end
     #[arg(long, value_name = "ADDR")]
     pub(crate) https: Option<SocketAddr>,
+    /// The port by which clients reach --https, where a load balancer in front of it has another: redirects lead there
+    #[arg(long, value_name = "PORT", requires = "https", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) https_port: Option<u16>,
     /// Load balancers in front of the doors: they must send a PROXY header (v1 or v2) of their own, which names the real
     /// client; anybody else must not
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
@@ -448,6 +451,7 @@ impl Default for DoorOptions {
             sni: None,
             http: None,
             https: None,
+            https_port: None,
             trusted_proxies: Vec::new(),
             keep_disallowed: false,
             end: EndOptions { drain: Duration::ZERO },

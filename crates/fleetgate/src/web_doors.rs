@@ -54,7 +54,7 @@ pub(crate) fn serve(
         edge: Some(overflow.edge.clone()),
         tables: Arc::clone(&overflow.tables),
         checks: !job.members.no_checks,
-        redirect_port: addresses.https.map(|address| address.port()),
+        redirect_port: job.doors.https_port.or_else(|| addresses.https.map(|address| address.port())),
         ..web::Settings::default()
     };
     let listeners = |door: Option<WebDoor>| door.into_iter().map(|door| door.listener).collect();

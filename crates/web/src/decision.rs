@@ -56,9 +56,12 @@ pub(crate) fn is_redirected(entry: &Entry, is_https: bool) -> bool {
     entry.options.redirect_to_https && !is_https
 }
 
+/// The port of HTTPS.
+const USUAL: u16 = 443;
+
 /// The way to HTTPS; at the usual port, if none is given.
 pub(crate) fn redirect(port: Option<u16>, asked: &Asked, target: &Uri) -> Result<HeaderValue, Refusal> {
-    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let port = port.filter(|port| *port != USUAL).map(|port| format!(":{port}")).unwrap_or_default();
     let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
     let location = format!("https://{}{port}{path}", asked.without_port());
     HeaderValue::try_from(location).map_err(|_| Refusal::MalformedRequest(head::Malformed::Target))

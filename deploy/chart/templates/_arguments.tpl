@@ -27,6 +27,12 @@
 {{- if $gateway }}
 - --apiserver={{ $values.listenAddress }}:6443
 - --sni={{ $values.listenAddress }}:8443
+{{- if $values.gateway.http.enabled }}
+- --http={{ $values.listenAddress }}:8080
+# Hosts of Ingresses end here, names of clusters pass through.
+- --https={{ $values.listenAddress }}:8443
+- --https-port={{ $values.gateway.service.sniPort | int64 }}
+{{- end }}
 - --drain={{ $values.gateway.drainSeconds | int64 }}s
 {{- with $values.gateway.trustedProxies }}
 - --trusted-proxies={{ join "," . }}
@@ -70,6 +76,9 @@
 {{- if or (eq .component "gateway") (and $all .root.Values.gateway.enabled) }}
 - {name: apiserver, containerPort: 6443, protocol: TCP}
 - {name: sni, containerPort: 8443, protocol: TCP}
+{{- if .root.Values.gateway.http.enabled }}
+- {name: http, containerPort: 8080, protocol: TCP}
+{{- end }}
 {{- end }}
 {{- if and (has .component (list "controller" "all-in-one")) .root.Values.admission.enabled }}
 - {name: admission, containerPort: 9633, protocol: TCP}

@@ -43,6 +43,8 @@ fn values_that_make_no_sense_are_refused() {
         ("gateway: {drainSeconds: 1.5}", "'/gateway/drainSeconds'"),
         ("gateway: {drainSeconds: -1}", "'/gateway/drainSeconds'"),
         ("gateway: {trustedProxies: [10.0.0.1]}", "'/gateway/trustedProxies/0'"),
+        ("gateway: {http: true}", "'/gateway/http'"),
+        ("gateway: {service: {httpPort: 0}}", "'/gateway/service/httpPort'"),
         ("agents: {enabled: \"yes\"}", "'/agents/enabled'"),
         ("agents: {replicas: 2}", "'/agents': additional properties 'replicas' not allowed"),
         ("agents: {service: {port: 0}}", "'/agents/service/port'"),
@@ -122,6 +124,29 @@ fn the_agents_door_is_on_whoever_leads() {
         for rule in [rule("", "secrets", &["create", "delete"]), authority] {
             assert!(has(&ours["rules"], &rule), "{name}: {rule}");
         }
+    }
+}
+
+#[test]
+fn gateways_serve_federated_ingresses_unless_told_otherwise() {
+    let Some(helm) = Helm::find() else { return };
+    for (more, workload) in [("", "fleetgate-gateway"), ("mode: allInOne\n", "fleetgate")] {
+        let values = format!("{DEFAULT}gateway: {{service: {{sniPort: 8443, httpPort: 8000}}}}\n{more}");
+        let all = objects(&helm.render(&values).unwrap());
+        let container = &object(&all, "StatefulSet", workload).unwrap()["spec"]["template"]["spec"]["containers"][0];
+        for argument in ["--http=0.0.0.0:8080", "--https=0.0.0.0:8443", "--https-port=8443"] {
+            assert!(has(&container["args"], &json!(argument)), "{workload}: {argument}");
+        }
+        let port = json!({"name": "http", "containerPort": 8080, "protocol": "TCP"});
+        assert!(has(&container["ports"], &port), "{workload}");
+        let port = json!({"name": "http", "port": 8000, "targetPort": "http", "protocol": "TCP"});
+        assert!(has(&object(&all, "Service", "fleetgate-gateway").unwrap()["spec"]["ports"], &port));
+        let doors = &object(&all, "NetworkPolicy", workload).unwrap()["spec"]["ingress"][0]["ports"];
+        assert!(has(doors, &json!({"port": "http", "protocol": "TCP"})), "{workload}");
+
+        let without = format!("{DEFAULT}gateway: {{http: {{enabled: false}}}}\n{more}");
+        let without = helm.render(&without).unwrap();
+        assert!(!without.contains("--http") && !without.contains("name: http,"), "{workload}");
     }
 }
 

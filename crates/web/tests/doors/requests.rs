@@ -168,11 +168,17 @@ fn plain_requests_are_sent_to_https_where_that_is_asked_for() {
     site.options.redirect_to_https = true;
     site.certificate = Some(authority.issue("shop.test"));
     let settings = Settings { threads: 1, redirect_port: Some(8443), ..Settings::default() };
-    let front = Front::with(site.table(), &settings);
+    let table = site.table();
+    let front = Front::with(table.clone(), &settings);
     let mut client = front.connect();
     client.say("POST /cart?x=1 HTTP/1.1\r\nhost: shop.test:8080\r\ncontent-length: 0\r\n\r\n");
     let answer = client.hear().unwrap();
     assert_eq!((answer.status, answer.header("location")), (308, Some("https://shop.test:8443/cart?x=1")));
+    let settings = Settings { redirect_port: Some(443), ..settings };
+    let usual = Front::with(table, &settings);
+    let mut client = usual.connect();
+    client.say("GET /cart HTTP/1.1\r\nhost: shop.test\r\n\r\n");
+    assert_eq!(client.hear().unwrap().header("location"), Some("https://shop.test/cart"), "the usual port is not told");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
     std::fs::write(&file, authority.pem()).unwrap();
