@@ -12,7 +12,7 @@ mod home;
 mod identity;
 mod limits;
 mod listen;
-mod load;
+pub(crate) mod load;
 mod metrics;
 mod problem;
 mod reports;

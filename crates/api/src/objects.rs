@@ -8,6 +8,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use model::identity::Kind;
 use model::listing;
+use model::overflow::Failing;
 use model::policy::Refused;
 use model::{ObjectName, ObjectRef, Snapshot};
 use serde::Deserialize;
@@ -54,13 +55,13 @@ pub(crate) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<Value>, Failure> {
     let kind = find_kind(&kind)?;
-    let snapshot = state.snapshot.load();
+    let (snapshot, failing) = (state.snapshot.load(), state.failing());
     let records = database(&state)?.list(kind)?.into_iter();
     let wanted = |object: &ObjectRef| {
         filter.namespace.is_none() || filter.namespace.as_deref() == object.namespace.as_ref().map(ObjectName::as_str)
     };
     let records = records.filter(|(object, _)| wanted(object));
-    let items: Vec<Value> = records.map(|(object, record)| show(&object, &record, &snapshot)).collect();
+    let items: Vec<Value> = records.map(|(object, record)| show(&object, &record, &snapshot, &failing)).collect();
     Ok(Json(json!({ "apiVersion": "v1", "kind": "List", "items": items })))
 }
 
@@ -166,7 +167,7 @@ fn one(state: &State, kind: Kind, namespace: Option<&str>, name: &str) -> Result
     let namespace = namespace.map(str::parse).transpose().map_err(|_| missing())?;
     let object = ObjectRef { kind, namespace, name: name.parse().map_err(|_| missing())? };
     let record = database(state)?.get(&object)?.ok_or_else(missing)?;
-    Ok(Json(show(&object, &record, &state.snapshot.load())))
+    Ok(Json(show(&object, &record, &state.snapshot.load(), &state.failing())))
 }
 
 pub(crate) fn database(state: &State) -> Result<Arc<Database>, Failure> {
@@ -175,13 +176,13 @@ pub(crate) fn database(state: &State) -> Result<Arc<Database>, Failure> {
 }
 
 /// The manifest as it was written, with what we say of it.
-fn show(object: &ObjectRef, record: &Record, snapshot: &Snapshot) -> Value {
+fn show(object: &ObjectRef, record: &Record, snapshot: &Snapshot, failing: &Failing) -> Value {
     let mut shown = manifest::document::to_json(&record.text).unwrap_or_else(|_| {
         json!({ "apiVersion": object.kind.api_version(), "kind": object.kind.as_str(), "metadata": { "name": object.name.as_str() } })
     });
     shown["metadata"]["creationTimestamp"] = record.since().to_string().into();
     if let Some(status) = snapshot.status(object) {
-        shown["status"] = manifest::status::to_json(object.kind, status);
+        shown["status"] = manifest::status::to_json(object.kind, &status.with_failing(failing.get(object)));
     }
     shown
 }

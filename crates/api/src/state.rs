@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::Snapshot;
-use model::overflow::Tables;
+use model::overflow::desk::FRESH;
+use model::overflow::{Failing, Tables};
 use prometheus_client::registry::Registry;
 use store::{Database, FolderError, RefusedFile};
 
@@ -100,6 +101,13 @@ impl State {
             informed,
             whole,
         }
+    }
+
+    /// The members that fail their checks, as far as that was agreed upon of late.
+    pub(crate) fn failing(&self) -> Failing {
+        let tables = self.tables.load();
+        let now = crate::agents::load::now();
+        if now < tables.at.saturating_add(FRESH) { tables.failing() } else { Failing::new() }
     }
 
     /// Whether new work may be sent here: set once everything listens, taken back first when the process ends.

@@ -10,9 +10,11 @@ use kubernetes::apply;
 use kubernetes::home::Writing;
 use kubernetes::lease::{self, Term};
 use kubernetes::tenants::{self, Wanted, Wish};
+use model::overflow::Failing;
 use model::{ClusterName, Snapshot};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +41,8 @@ pub(crate) struct Leading {
     admission: Option<Admission>,
     /// Where the hub's other processes are heard.
     chair: Option<Chair>,
+    /// The members that fail, as those who check them agree.
+    failing: watch::Receiver<Arc<Failing>>,
 }
 
 pub(crate) struct Running {
@@ -68,6 +72,7 @@ impl Desk {
             tenants_metrics: tenants::Metrics::register(registry),
             admission,
             chair: None,
+            failing: watch::channel(Arc::default()).1,
         };
         (Self { writing, wishes: desk }, leading)
     }
@@ -85,7 +90,8 @@ impl Desk {
 
 impl Leading {
     /// Has the hub's other processes heard while we lead, and the Lease say where.
-    pub(crate) fn with_chair(mut self, chair: Option<Chair>) -> Self {
+    pub(crate) fn with_chair(mut self, chair: Option<Chair>, failing: watch::Receiver<Arc<Failing>>) -> Self {
+        self.failing = failing;
         self.lease.meeting = chair.as_ref().map(|chair| chair.meeting);
         self.chair = chair;
         self
@@ -139,7 +145,8 @@ impl Leading {
         let Writing { actual, dirty, originals } = self.writing.clone();
         let places = tenants::Sides { plan: Arc::clone(&self.snapshot), hub: Arc::clone(&actual), originals };
         let place = tenants::keep(places, wanted, term.lost().clone());
-        let sides = apply::Sides { plan: Arc::clone(&self.snapshot), hub: actual, dirty };
+        let (plan, failing) = (Arc::clone(&self.snapshot), self.failing.clone());
+        let sides = apply::Sides { plan, hub: actual, dirty, failing };
         let settings = apply::Settings { identity: self.lease.identity.clone() };
         let write = apply::run(self.client.clone(), sides, term.clone(), settings, self.apply_metrics.clone());
         let (chair, chairing) = (self.chair.clone(), term.clone());

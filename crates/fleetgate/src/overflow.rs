@@ -11,15 +11,18 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use api::agents::Reports;
 use arc_swap::ArcSwap;
-use model::overflow::{Desk, Sighting, Tables};
+use model::overflow::{Desk, Failing, Sighting, Tables};
 use model::routes::HttpTable;
 use model::{ObjectName, Timestamp};
+use tokio::sync::watch;
 
 /// How often tables are made: as often as agents report.
 const TURN: Duration = Duration::from_secs(1);
 /// Others are heard within this when somebody begins to lead. Until then tables would follow from those who came first; edges have the last
 /// leader's for longer.
 const GATHERING: Duration = Duration::from_secs(3);
+/// How often people are told who fails: on a hub that is written down, and a member can come and go every second.
+const TELL: Duration = Duration::from_secs(5);
 /// Kubernetes names objects by labels of at most 63 octets (RFC 1123).
 const MAX_LABEL: usize = 63;
 
@@ -32,6 +35,8 @@ pub(crate) struct Overflow {
     pub(crate) tables: Arc<ArcSwap<Tables>>,
     /// What was last seen from here, for whoever carries it to the leader.
     pub(crate) seen: Arc<ArcSwap<Sighting>>,
+    /// What people are told of members that fail; kept by whoever makes the tables.
+    pub(crate) failing: Arc<watch::Sender<Arc<Failing>>>,
     desk: Arc<Mutex<Desk>>,
     /// Whether tables are made here.
     leads: Arc<AtomicBool>,
@@ -45,6 +50,7 @@ impl Overflow {
             edge: edge_name(host_name),
             tables: Arc::clone(tables),
             seen: Arc::default(),
+            failing: Arc::default(),
             desk: Arc::default(),
             leads: Arc::new(AtomicBool::new(leads)),
             gathered: Arc::default(),
@@ -54,6 +60,7 @@ impl Overflow {
     /// Whether this process makes the tables from now on, for others too. It begins with an empty desk.
     pub(crate) fn lead(&self, leads: bool) {
         *self.desk() = Desk::default();
+        self.failing.send_replace(Arc::default());
         *self.gathered() = leads.then(|| Instant::now() + GATHERING);
         self.leads.store(leads, Ordering::Release);
     }
@@ -90,6 +97,7 @@ impl Overflow {
 
     fn run(&self, stopped: &Receiver<()>, sights: Option<&web::Sights>, http: &ArcSwap<HttpTable>, reports: &Reports) {
         let mut due = Instant::now() + TURN;
+        let mut told = Instant::now();
         while stopped.recv_timeout(due.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout) {
             // Not several at once after a pause: what is counted is divided by the time that has passed.
             due = (due + TURN).max(Instant::now() + TURN / 2);
@@ -106,6 +114,11 @@ impl Overflow {
             };
             let tables = self.desk().turn(&http.load_full(), report, now());
             if self.gathered().is_none_or(|gathered| gathered <= Instant::now()) {
+                if told.elapsed() >= TELL {
+                    told = Instant::now();
+                    let failing = Arc::new(tables.failing());
+                    self.failing.send_if_modified(|known| std::mem::replace(known, Arc::clone(&failing)) != failing);
+                }
                 self.tables.store(tables);
             }
         }

@@ -300,7 +300,8 @@ impl Server {
         let agents = agents.transpose()?;
 
         let peers = peers::join(job, peers, &overflow, &state, peers_metrics).await?;
-        let leading = leading.map(|leading| leading.with_chair(peers.as_ref().and_then(peers::Running::chair)).start());
+        let chair = peers.as_ref().and_then(peers::Running::chair);
+        let leading = leading.map(|leading| leading.with_chair(chair, overflow.failing.subscribe()).start());
         let stop_admission = CancellationToken::new();
         let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
             // Ends with the runtime.

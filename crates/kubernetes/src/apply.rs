@@ -27,9 +27,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
+use model::overflow::Failing;
 use model::{ObjectRef, Snapshot};
 use serde::Deserialize as _;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 pub use actual::Actual;
@@ -65,6 +67,8 @@ pub struct Sides {
     pub hub: Arc<Actual>,
     /// Whoever changes one of them marks what is to be compared.
     pub dirty: Arc<Dirty>,
+    /// What those who check members agree upon.
+    pub failing: watch::Receiver<Arc<Failing>>,
 }
 
 /// Keeps the hub at what is planned until the term is lost, and what was begun has ended.
@@ -78,7 +82,8 @@ pub async fn run(client: Client, sides: Sides, term: Term, settings: Settings, m
     sides.dirty.mark_all(sides.plan.load().addresses().map(|(address, _)| address::object(address)));
     let (events, telling) = Events::start(client.clone(), term.clone(), settings.identity, metrics.clone());
     let pen = Pen { client, term, hub: Arc::clone(&sides.hub), metrics: metrics.clone() };
-    let mut leader = Leader { pen, sides, back_off: BackOff::default(), events };
+    let failing = Arc::clone(&sides.failing.borrow());
+    let mut leader = Leader { pen, sides, failing, back_off: BackOff::default(), events };
     while let Some(objects) = leader.next().await {
         leader.round(objects).await;
     }
@@ -92,6 +97,8 @@ pub async fn run(client: Client, sides: Sides, term: Term, settings: Settings, m
 struct Leader {
     pen: Pen,
     sides: Sides,
+    /// What was looked at last.
+    failing: Arc<Failing>,
     back_off: BackOff,
     events: Events,
 }
@@ -116,10 +123,20 @@ impl Leader {
             biased;
             () = self.pen.term.lost().cancelled() => return None,
             marked = self.sides.dirty.next() => marked,
+            Ok(()) = self.sides.failing.changed() => Vec::new(),
             () = due => Vec::new(),
         };
+        let marked = marked.into_iter().chain(self.take_failing());
         let due = self.back_off.take_due(Instant::now());
-        Some(marked.into_iter().chain(due).collect())
+        Some(marked.chain(due).collect())
+    }
+
+    /// Those of whose members something else is known now.
+    fn take_failing(&mut self) -> Vec<ObjectRef> {
+        let now = Arc::clone(&self.sides.failing.borrow_and_update());
+        let before = std::mem::replace(&mut self.failing, Arc::clone(&now));
+        let objects = before.keys().chain(now.keys());
+        objects.filter(|object| before.get(object) != now.get(object)).cloned().collect()
     }
 
     /// Reads all, then writes all that differs, the zones' numbers last.
@@ -142,7 +159,7 @@ impl Leader {
         let (hub, now) = (self.sides.hub.read(), Instant::now());
         let mut tasks = Vec::new();
         for object in objects {
-            let writes = wanted(&object, &plan, &hub);
+            let writes = wanted(&object, &plan, &hub, &self.failing);
             if writes.is_empty() {
                 self.back_off.succeeded(&object);
             } else if !self.back_off.holds(&object, &writes, now) {

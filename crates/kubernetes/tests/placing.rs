@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use testbed::ApiServer;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -455,7 +456,8 @@ impl Leader {
         );
         let sides = tenants::Sides { plan: Arc::clone(plan), hub: Arc::clone(&actual), originals };
         let place = tenants::keep(sides, wanted, term.lost().clone());
-        let sides = apply::Sides { plan: Arc::clone(plan), hub: actual, dirty };
+        let sides =
+            apply::Sides { plan: Arc::clone(plan), hub: actual, dirty, failing: watch::channel(Arc::default()).1 };
         let settings = apply::Settings { identity: "test".into() };
         let write = apply::run(client.clone(), sides, term, settings, apply::Metrics::default());
         let tasks = vec![tokio::spawn(follow), tokio::spawn(place), tokio::spawn(write), election.ended];

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::fact::Timestamp;
 
 pub use capacity::{BadReport, Capacity, Limits, Report, utilization};
-pub use desk::{Desk, Destination, MemberSeen, Seen, Sighting, Tables, TooManyEdges};
+pub use desk::{Desk, Destination, Failing, MemberSeen, Seen, Sighting, Tables, TooManyEdges};
 pub use guard::{Choice, Guard, Permit, RetryBudget};
 pub use table::{Basis, Cell, Origin, Out, Reason, Room, Row, Shed, Table};
 pub use waterfall::{Edge, TooLarge, pour, ring};

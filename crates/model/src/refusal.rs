@@ -201,6 +201,8 @@ pub enum Refusal {
     NoService { cluster: ClusterName, backend: Backend },
     #[error("Service {service} has no ready endpoint in {cluster}")]
     NoReadyEndpoints { cluster: ClusterName, service: ObjectName },
+    #[error("{cluster} fails its health checks: most of those who check it say so, and send nothing there")]
+    FailedChecks { cluster: ClusterName },
     #[error("{cluster} cannot be looked at now; what is known of it is what was last seen")]
     ClusterAway { cluster: ClusterName },
 
@@ -305,6 +307,7 @@ impl Refusal {
             Self::NotTaken { .. } => "NotTaken",
             Self::NoService { .. } => "NoService",
             Self::NoReadyEndpoints { .. } => "NoReadyEndpoints",
+            Self::FailedChecks { .. } => "FailedChecks",
             Self::ClusterAway { .. } => "ClusterAway",
         }
     }
@@ -323,7 +326,10 @@ impl Refusal {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotYet(_) | Self::NotPlaced { .. } => Blame::Us,
-            Self::NoEndpoints { .. } | Self::NoReadyEndpoints { .. } | Self::ClusterAway { .. } => Blame::Backend,
+            Self::NoEndpoints { .. }
+            | Self::NoReadyEndpoints { .. }
+            | Self::FailedChecks { .. }
+            | Self::ClusterAway { .. } => Blame::Backend,
             _ => Blame::Author,
         }
     }

@@ -3,7 +3,8 @@
 //! A snapshot shares everything with its predecessor but what changed (persistent maps), so that publishing one costs
 //! what the change costs. Data planes only read it.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -437,6 +438,24 @@ impl Status {
 
     pub(crate) fn of_generation(self, generation: Option<i64>) -> Self {
         Self { generation, ..self }
+    }
+
+    /// With what checks say of an Ingress' members, which no plan knows: those that serve it otherwise and fail now.
+    pub fn with_failing(&self, failing: Option<&BTreeSet<ClusterName>>) -> Cow<'_, Self> {
+        let (Some(failing), Detail::Ingress { members, .. }) = (failing, &self.detail) else {
+            return Cow::Borrowed(self);
+        };
+        let failing: Vec<_> = failing.iter().filter(|cluster| members.contains(cluster)).collect();
+        let mut status = self.clone();
+        if let Detail::Ingress { parts, .. } = &mut status.detail {
+            for part in parts.iter_mut().filter(|part| part.outcome.is_ok()) {
+                if let Some(cluster) = failing.iter().find(|cluster| cluster.as_str() == &*part.part) {
+                    let refusal = Refusal::FailedChecks { cluster: ClusterName::clone(cluster) };
+                    part.outcome = Err(Refused::new(refusal, ""));
+                }
+            }
+        }
+        Cow::Owned(status)
     }
 
     pub fn refusal(&self) -> Option<&Condition> {

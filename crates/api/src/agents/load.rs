@@ -79,7 +79,7 @@ pub(super) async fn receive(door: &Door, peer: &Peer, owner: &Owner, body: &mut 
     ended.map(|()| stream.summary)
 }
 
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 

@@ -198,6 +198,9 @@ fn requests_and_names_go_to_the_nearest_member_that_is_well() {
     let metrics = fixture.server.http("/metrics", "127.0.0.1").1;
     let out = "fleetgate_web_members_out{ingress=\"acme/dns\",cluster=\"c1\",reason=\"failed checks\"} 1\n";
     assert!(metrics.contains(out), "{metrics}");
+    fixture.server.until("the Ingress says which member fails", |server| {
+        server.get_json(&["ingress", "vip", "-n", "acme"]).to_string().contains("FailedChecks")
+    });
     stop.store(true, Ordering::SeqCst);
     let answered: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
     assert!(answered > 0);

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manifest::address::AddressSpec;
 use model::identity::Kind;
+use model::overflow::Failing;
 use model::{FactChange, ObjectName, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 
@@ -44,6 +45,7 @@ const INGRESS: &str = "
 struct Both {
     planner: Planner,
     hub: Actual,
+    failing: Failing,
     seconds: u64,
 }
 
@@ -98,7 +100,7 @@ impl Both {
     }
 
     fn wanted(&self, object: &ObjectRef) -> Vec<Write> {
-        wanted(object, self.planner.snapshot(), &self.hub.read())
+        wanted(object, self.planner.snapshot(), &self.hub.read(), &self.failing)
     }
 
     /// What there is to write of everything, in a word each.
@@ -394,6 +396,27 @@ fn objects_of_one_name_share_a_verdict() {
         both.write_all();
     }
     assert_eq!(both.all(), [""; 0]);
+}
+
+/// What most of those who check a member say stands beside the member's name until they say otherwise.
+#[test]
+fn members_that_fail_are_told_in_the_verdict() {
+    let cluster = CLUSTER.replace("  nodes:", "  ingress: {https: ['192.0.2.12:443']}\n  nodes:");
+    let mut both = Both::of(&[ZONE, TENANT, &cluster, INGRESS]);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0]);
+    let object = read(INGRESS).object;
+    let told = |both: &Both| {
+        let [Write::Judge { place, verdict }] = &both.wanted(&object)[..] else { panic!() };
+        let part = verdict::body(place, verdict)["spec"]["parts"][1].clone();
+        [part["part"].clone(), part["code"].clone()]
+    };
+    both.failing.insert(object.clone(), ["c1".parse().unwrap(), "c9".parse().unwrap()].into());
+    assert_eq!(told(&both), ["c1", "FailedChecks"]);
+    both.write_all();
+    assert_eq!(both.all(), [""; 0], "once");
+    both.failing.clear();
+    assert_eq!(told(&both), [json!("c1"), Value::Null]);
 }
 
 /// The name of an Ingress' host is handed out as other names are; what others serve is none of our business.

@@ -3,6 +3,8 @@
 //! A `DNSEndpoint` and an Ingress of the same name share one [`Verdict`](manifest::verdict::Verdict): it has the name of
 //! both, as promised, and is owned by both.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use manifest::verdict::{JudgedObject, PartVerdict, VerdictSpec, parts};
 use model::identity::Kind;
@@ -60,7 +62,7 @@ pub(super) struct Judged<'a> {
     pub(super) object: &'a ObjectRef,
     pub(super) uid: &'a str,
     pub(super) generation: i64,
-    pub(super) status: &'a Status,
+    pub(super) status: Cow<'a, Status>,
 }
 
 /// Of one object, or of a `DNSEndpoint` and the Ingress of the same name.
@@ -74,7 +76,7 @@ pub(super) fn verdict(judged: &[Judged<'_>]) -> Option<WantedVerdict> {
         .iter()
         .flat_map(|of| {
             let kind = if judged.len() > 1 { of.object.kind.as_str() } else { "" };
-            parts(of.status).into_iter().map(move |part| PartVerdict { kind: kind.into(), ..part })
+            parts(&of.status).into_iter().map(move |part| PartVerdict { kind: kind.into(), ..part })
         })
         .collect();
     let count = |published: bool| {

@@ -2,6 +2,7 @@
 
 use manifest::address::AddressSpec;
 use model::identity::Kind;
+use model::overflow::Failing;
 use model::snapshot::Detail;
 use model::{ClusterName, ObjectName, ObjectRef, Snapshot};
 
@@ -82,7 +83,7 @@ impl Write {
 }
 
 /// What is to be written so that the hub has what the plan says of `object`; nothing, if it has.
-pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Write> {
+pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State, failing: &Failing) -> Vec<Write> {
     match object.kind {
         Kind::Zone | Kind::Tenant | Kind::AddressPool | Kind::AddressClaim | Kind::FederationPolicy => {
             status(object, plan, hub).into_iter().collect()
@@ -90,9 +91,11 @@ pub(super) fn wanted(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Vec<Wr
         Kind::Cluster => status(object, plan, hub).into_iter().chain(published(object, plan, hub)).collect(),
         // What we publish is not judged by anybody, nor published again.
         Kind::DnsEndpoint | Kind::Ingress if is_published(object) => Vec::new(),
-        Kind::DnsEndpoint => published(object, plan, hub).into_iter().chain(judged(object, plan, hub)).collect(),
+        Kind::DnsEndpoint => {
+            published(object, plan, hub).into_iter().chain(judged(object, plan, hub, failing)).collect()
+        }
         Kind::Ingress => {
-            let beside = published(object, plan, hub).into_iter().chain(judged(object, plan, hub));
+            let beside = published(object, plan, hub).into_iter().chain(judged(object, plan, hub, failing));
             beside.chain(entry(object, plan, hub)).collect()
         }
         Kind::Address => address::wanted(&object.name, plan, hub.address(&object.name)).into_iter().collect(),
@@ -165,7 +168,7 @@ fn handed_out(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Handed {
     }
 }
 
-fn judged(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
+fn judged(object: &ObjectRef, plan: &Snapshot, hub: &State, failing: &Failing) -> Option<Write> {
     let place = (object.namespace.clone()?, object.name.clone());
     let there = hub.verdict(&place);
     let sharing = verdict::sharing(&place);
@@ -173,6 +176,7 @@ fn judged(object: &ObjectRef, plan: &Snapshot, hub: &State) -> Option<Write> {
         .iter()
         .filter_map(|object| {
             let (seen, status) = (hub.object(object)?, plan.status(object)?);
+            let status = status.with_failing(failing.get(object));
             Some(Judged { object, uid: &seen.uid, generation: seen.generation, status })
         })
         .collect();

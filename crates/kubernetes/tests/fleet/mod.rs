@@ -16,6 +16,7 @@ use model::identity::Kind;
 use model::{FactChange, ObjectRef, Planner, Since, Timestamp};
 use serde_json::{Value, json};
 use testbed::ApiServer;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -100,7 +101,8 @@ impl Fleet {
         let client = hub::client(&server).await;
         let planner = Planner::default();
         let plan = Arc::new(ArcSwap::from(Arc::clone(planner.snapshot())));
-        let sides = Sides { plan, hub: Arc::new(Actual::default()), dirty: Arc::new(Dirty::default()) };
+        let (hub, dirty) = (Arc::new(Actual::default()), Arc::new(Dirty::default()));
+        let sides = Sides { plan, hub, dirty, failing: watch::channel(Arc::default()).1 };
         watch_all(watching, &sides).await;
         sides.hub.set_whole();
         Self { server, client, planner, sides, texts: Vec::new() }

@@ -11,7 +11,7 @@ mod direct;
 mod rings;
 mod services;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +92,20 @@ pub struct Tables {
     pub by_destination: HashMap<Destination, Arc<Table>>,
 }
 
+/// The members that fail their checks for everybody, by the Ingresses that they serve.
+pub type Failing = HashMap<ObjectRef, BTreeSet<ClusterName>>;
+
 impl Tables {
+    pub fn failing(&self) -> Failing {
+        let mut failing = Failing::new();
+        for (destination, table) in &self.by_destination {
+            for (cluster, _) in table.clusters.iter().filter(|(_, room)| room.out == Some(Out::Unhealthy)) {
+                failing.entry(destination.ingress.clone()).or_default().insert(cluster.clone());
+            }
+        }
+        failing
+    }
+
     pub fn of(&self, destination: &Destination) -> Option<&Arc<Table>> {
         self.by_destination.get(destination)
     }

@@ -9,6 +9,7 @@ use crate::name::DnsName;
 use crate::network::{Coordinates, Location};
 use crate::overflow::table::{Reason, Row};
 use crate::routes::{Host, HttpRoute};
+use crate::steering::Unhealthy;
 
 fn at(seconds: u32) -> Timestamp {
     Timestamp::from_unix(Duration::from_secs(1_800_000_000 + u64::from(seconds)))
@@ -314,6 +315,9 @@ fn a_member_is_out_when_most_of_those_who_check_it_say_so() {
         }
         let (_, room) = &world.table(0).unwrap().clusters[0];
         assert_eq!(room.out, out.then_some(Out::Unhealthy), "{what}");
+        let failing = world.tables.failing();
+        let c1 = failing.get(&entry.object).is_some_and(|clusters| *clusters == [cluster("c1")].into());
+        assert_eq!((c1, failing.len()), (out, usize::from(out)), "{what}");
         for number in 0..edges.len() {
             let ring = world.row(0, &format!("e{number}"), Some("c2")).cells[0].ring;
             assert_eq!(ring.is_none(), without_way.contains(&number), "{what}: e{number}");
