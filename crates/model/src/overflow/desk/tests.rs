@@ -343,7 +343,7 @@ fn a_member_where_nothing_is_ready_is_out() {
     world.second = 61;
     world.turn();
     assert_eq!(world.table(0).unwrap().clusters[0].1.out, Some(Out::NoReadyPods));
-    assert_eq!(percents(world.row(0, "e", Some("c1"))), [0.0, 100.0]);
+    assert_eq!(percents(world.row(0, "e", Some("c1"))), [0.0, 100.0, 0.0]);
 }
 
 /// An agent that says other than what was counted is not believed, and says so to nobody's harm but its own.
