@@ -111,7 +111,7 @@ impl Leading {
             let term = election.term.borrow_and_update().clone();
             if let Some(term) = term {
                 // Ends by itself with the term: what was begun is not left to itself.
-                self.lead(term, &mut followed).await;
+                Box::pin(self.lead(term, &mut followed)).await;
                 continue;
             }
             tokio::select! {
