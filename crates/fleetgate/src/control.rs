@@ -429,6 +429,6 @@ fn lock(stop: &Mutex<Stopper>) -> MutexGuard<'_, Stopper> {
     stop.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }

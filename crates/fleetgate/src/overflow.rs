@@ -6,15 +6,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use api::agents::Reports;
 use arc_swap::ArcSwap;
+use model::ObjectName;
 use model::overflow::{Desk, Failing, Sighting, Tables};
 use model::routes::HttpTable;
-use model::{ObjectName, Timestamp};
 use tokio::sync::watch;
+
+use crate::control::now;
 
 /// How often tables are made: as often as agents report.
 const TURN: Duration = Duration::from_secs(1);
@@ -140,10 +142,6 @@ impl Drop for Running {
             tracing::error!("the thread of the overflow panicked");
         }
     }
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 /// A host name as a label: what it may have and Kubernetes may not becomes a hyphen.

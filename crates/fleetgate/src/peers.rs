@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::agents::{OfOne, Reports, Service};
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{HubOptions, PeersOptions};
+use crate::control::now;
 use crate::job::{Job, JobHome};
 use crate::overflow::Overflow;
 
@@ -295,10 +296,6 @@ fn view(
             "items": heard,
         })
     })
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 #[cfg(test)]

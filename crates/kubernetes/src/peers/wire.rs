@@ -6,7 +6,7 @@ mod numbers;
 mod table;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use model::identity::Kind;
@@ -18,6 +18,7 @@ use model::{ClusterName, ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_LINE;
+use crate::home::now;
 use numbers::{rate, rounded, sent_rate};
 
 /// What may be reported in one line: as agents of some thousand clusters do in a second.
@@ -284,10 +285,6 @@ impl<'a> ReportsLine<'a> {
 fn name<T: std::str::FromStr<Err = model::identity::IdentityError>>(text: &str) -> Result<T, String> {
     // It is not repeated: it may be anything.
     text.parse().map_err(|_| "a name is none".to_owned())
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 /// In seconds.
