@@ -216,7 +216,7 @@ impl<'a> Choice<'a> {
         let members = ranked.map(|(member, Ranked { member: number, reason })| ChosenMember {
             cluster: member.cluster.clone(),
             location: member.location.clone(),
-            known: self.standings.of(member.key),
+            known: member.known(&self.standings),
             reason,
             addresses: self.rotated(number).filter_map(address).collect(),
             is_told: told.contains(&number) && !self.octets(number).is_empty(),

@@ -263,6 +263,24 @@ fn what_is_explained_is_what_is_answered() {
     }
 }
 
+/// What the hub found of a member's backends is known by the plan alone, and the reason for it is no riddle.
+#[test]
+fn a_member_that_is_not_ready_is_explained_as_such() {
+    let fleet = Fleet::new();
+    let mut changes = changes(SHOPS);
+    let steered = changes.names.iter_mut().filter_map(|change| change.steered.as_mut());
+    for member in steered.flat_map(|steered| &mut Arc::make_mut(steered).members) {
+        member.unready = (member.cluster.as_str() == "york").then_some(Unhealthy::NoReadyEndpoints);
+    }
+    let index = Index::default().apply(&changes);
+    let client = Client { address: [203, 0, 113, 7].into(), transport: Transport::Udp, now: 0 };
+    let (_, chosen) = explain(&index, &fleet.settings, &client, &query("geo.z A").finish(), &mut Vec::new()).unwrap();
+    let members = chosen[0].members.iter();
+    let known: Vec<_> = members.map(|member| (member.cluster.as_str(), member.known.unhealthy)).collect();
+    let expected = [("berlin", None), ("zingapore", None), ("york", Some(Unhealthy::NoReadyEndpoints))];
+    assert_eq!(known, expected);
+}
+
 #[test]
 fn without_a_subnet_the_resolver_counts() {
     let fleet = Fleet::new();
