@@ -237,10 +237,12 @@ impl Members {
         all
     }
 
-    /// All that are known, by what they are of.
-    pub(crate) fn all(&self) -> Vec<(Destination, Arc<EntryOutlook>)> {
+    /// Gives back what plans took that are too old to go by.
+    pub(crate) fn forget_plans(&self, now: Instant) {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().map(|(key, outlook)| (key.clone(), Arc::clone(outlook))).collect()
+        for outlook in entries.values() {
+            outlook.plans.forget(now);
+        }
     }
 
     pub(crate) fn find(&self, key: &Destination) -> Option<Arc<EntryOutlook>> {

@@ -88,7 +88,7 @@ impl Plans {
         self.is_any.store(true, Ordering::Relaxed);
     }
 
-    fn forget(&self, now: Instant) {
+    pub(crate) fn forget(&self, now: Instant) {
         if self.is_any.load(Ordering::Relaxed) && self.plan.load().as_ref().is_some_and(|plan| plan.until <= now) {
             self.is_any.store(false, Ordering::Relaxed);
             self.plan.store(None);
@@ -167,20 +167,23 @@ pub(crate) struct Shown {
 /// Has tables come into force as they are published. Never ends by itself.
 pub(crate) async fn follow(members: Arc<Members>, edge: ObjectName, tables: Arc<ArcSwap<Tables>>) {
     let mut last = tables.load_full();
+    let mut look_for_old = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
         let published = tables.load_full();
         let now = Instant::now();
-        if !Arc::ptr_eq(&last, &published) {
+        if Arc::ptr_eq(&last, &published) {
+            if now >= look_for_old {
+                members.forget_plans(now);
+                look_for_old = now + FRESH;
+            }
+        } else {
             for (destination, table) in &published.by_destination {
                 if let Some(outlook) = members.find(destination) {
                     outlook.plans.follow(table, &edge, now);
                 }
             }
             last = published;
-        }
-        for (_, outlook) in members.all() {
-            outlook.plans.forget(now);
         }
     }
 }
