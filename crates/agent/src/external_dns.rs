@@ -10,7 +10,6 @@ mod metrics;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ use manifest::dns_endpoint::EndpointSpec;
 use manifest::verdict::PartVerdict;
 use serde::Serialize;
 use serde_json::json;
-use tokio::net::TcpListener;
+use server::{BindError, Bound};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::{batches, halves};
@@ -91,20 +90,16 @@ fn text(endpoint: &EndpointSpec) -> String {
     serde_json::to_string(&changes::claimed(endpoint)).unwrap_or_default()
 }
 
-/// A bound listener for ExternalDNS.
-pub struct ProviderListener {
-    listener: TcpListener,
-    address: SocketAddr,
-}
+/// For ExternalDNS. It does not answer yet.
+pub struct ProviderListener(Bound);
 
 impl ProviderListener {
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let (listener, address) = http::bind(address).await?;
-        Ok(Self { listener, address })
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        Bound::bind("--listen", address).map(Self)
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Answers until `stop`; ready once the hub has taken us for somebody.
@@ -115,7 +110,7 @@ impl ProviderListener {
             .route("/records", get(records).post(apply))
             .route("/adjustendpoints", post(adjust))
             .with_state(Arc::clone(&provider));
-        tokio::join!(introduced, http::serve(self.listener, router, stop.clone()));
+        tokio::join!(introduced, http::serve(self.0, router, stop.clone()));
     }
 }
 

@@ -1,6 +1,5 @@
 //! What people and machines see of an agent: probes, metrics, and what of it is refused.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use tokio::net::TcpListener;
+use server::{BindError, Bound};
 use tokio_util::sync::CancellationToken;
 
 use crate::http;
@@ -73,21 +72,17 @@ impl Health {
     }
 }
 
-/// A bound listener.
-pub struct HealthListener {
-    listener: TcpListener,
-    address: SocketAddr,
-}
+/// It does not answer yet: an address that is taken is told before anything else is done.
+pub struct HealthListener(Bound);
 
 impl HealthListener {
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let (listener, address) = http::bind(address).await?;
-        Ok(Self { listener, address })
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        Bound::bind("--health", address).map(Self)
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     pub async fn serve(self, health: Arc<Health>, shutdown: CancellationToken) {
@@ -97,7 +92,7 @@ impl HealthListener {
             .route("/metrics", get(metrics))
             .route("/refused", get(refused))
             .with_state(health);
-        http::serve(self.listener, router, shutdown).await;
+        http::serve(self.0, router, shutdown).await;
     }
 }
 

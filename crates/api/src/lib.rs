@@ -14,5 +14,5 @@ pub mod release;
 pub mod state;
 
 pub use access::AdminCredential;
-pub use listen::{BindError, Interface, Listener};
+pub use listen::{Interface, Listener};
 pub use state::{Doors, FolderState, State};

@@ -12,7 +12,7 @@ use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use server::{BindError, Bound};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -76,39 +76,25 @@ impl Interface {
     }
 }
 
-/// A bound listener that has not met its runtime yet: each runs in a thread of its own.
+/// It does not answer yet: each runs in a thread of its own.
 pub struct Listener {
     interface: Interface,
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("binding {} on {address}", .interface.flag())]
-pub struct BindError {
-    interface: Interface,
-    address: SocketAddr,
-    source: io::Error,
+    bound: Bound,
 }
 
 impl Listener {
     pub fn bind(interface: Interface, address: SocketAddr) -> Result<Self, BindError> {
-        let socket = std::net::TcpListener::bind(address);
-        let adopted = socket.and_then(|socket| Self::adopt(interface, socket.into()));
-        adopted.map_err(|source| BindError { interface, address, source })
+        Bound::bind(interface.flag(), address).map(|bound| Self { interface, bound })
     }
 
     /// From a listener that another process had bound.
     pub fn adopt(interface: Interface, socket: OwnedFd) -> io::Result<Self> {
-        let socket = std::net::TcpListener::from(socket);
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self { interface, socket, address })
+        Bound::adopt(interface.flag(), socket).map(|bound| Self { interface, bound })
     }
 
     /// The listener for another process.
     pub fn share(&self) -> io::Result<OwnedFd> {
-        Ok(self.socket.try_clone()?.into())
+        self.bound.share()
     }
 
     pub fn interface(&self) -> Interface {
@@ -117,17 +103,14 @@ impl Listener {
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.bound.address()
     }
 
     /// Answers until `shutdown`; probes see the change of readiness up to the end.
     pub async fn serve(self, state: Arc<State>, shutdown: CancellationToken) {
         let flag = self.interface.flag();
         let router = self.interface.router(state);
-        let listener = match TcpListener::from_std(self.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of {flag} cannot be used"),
-        };
+        let Some(listener) = self.bound.listen() else { return };
         server::accept(listener, flag, MAX_CONNECTIONS, &shutdown, |stream, peer| {
             let service = TowerToHyperService::new(router.clone().layer(Extension(ConnectInfo(peer))));
             let shutdown = shutdown.clone();

@@ -37,12 +37,9 @@ pub(crate) fn block_on(process: impl Future<Output = anyhow::Result<()>>) -> any
 }
 
 impl AgentProcess {
-    pub(crate) async fn open(link: LinkOptions, health: Option<SocketAddr>) -> anyhow::Result<Self> {
+    pub(crate) fn open(link: LinkOptions, health: Option<SocketAddr>) -> anyhow::Result<Self> {
         let signals = Signals::listen()?;
-        let probes = match health {
-            Some(at) => Some(HealthListener::bind(at).await.with_context(|| format!("binding --health on {at}"))?),
-            None => None,
-        };
+        let probes = health.map(HealthListener::bind).transpose()?;
         let mut registry = Registry::default();
         let link = Arc::new(Link::open(link, LinkMetrics::register(&mut registry))?);
         Ok(Self { registry, link, probes, signals })

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agent::external_dns::{Provider, ProviderListener, ProviderMetrics};
-use anyhow::Context as _;
 
 use crate::agent_process::{self, AgentProcess, Tools};
 use crate::arguments::ExternalDnsOptions;
@@ -13,9 +12,8 @@ use crate::telemetry;
 pub(crate) fn run(options: &ExternalDnsOptions) -> anyhow::Result<ExitCode> {
     telemetry::start_log(&options.log)?;
     agent_process::block_on(async {
-        let at = options.listen;
-        let listener = ProviderListener::bind(at).await.with_context(|| format!("binding --listen on {at}"))?;
-        let mut process = AgentProcess::open(options.link.resolve("external-dns"), Some(options.health)).await?;
+        let listener = ProviderListener::bind(options.listen)?;
+        let mut process = AgentProcess::open(options.link.resolve("external-dns"), Some(options.health))?;
         let metrics = ProviderMetrics::register(&mut process.registry);
         let address = listener.address();
         let work = |Tools { link, health, stop }| listener.serve(Arc::new(Provider::new(link, health, metrics)), stop);

@@ -20,7 +20,7 @@ pub(crate) fn run(options: &LoadOptions) -> anyhow::Result<ExitCode> {
         );
     }
     agent_process::block_on(async {
-        let mut process = AgentProcess::open(options.link.resolve("load"), options.health).await?;
+        let mut process = AgentProcess::open(options.link.resolve("load"), options.health)?;
         let metrics = LoadMetrics::register(&mut process.registry);
         let cluster = Cluster::new(kubernetes::client::connect(options.kubeconfig.as_deref()).await?);
         let (path, page) = (options.page.metrics_path.to_string(), options.page.wanted());

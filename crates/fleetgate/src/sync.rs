@@ -12,7 +12,7 @@ use crate::telemetry;
 pub(crate) fn run(options: &SyncOptions) -> anyhow::Result<ExitCode> {
     telemetry::start_log(&options.log)?;
     agent_process::block_on(async {
-        let mut process = AgentProcess::open(options.link.resolve("sync"), options.health).await?;
+        let mut process = AgentProcess::open(options.link.resolve("sync"), options.health)?;
         let metrics = SyncMetrics::register(&mut process.registry);
         let cluster = Cluster::new(kubernetes::client::connect(options.kubeconfig.as_deref()).await?);
         let namespaces = match options.namespace.as_slice() {

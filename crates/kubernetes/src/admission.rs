@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::PUBLISH_NAMESPACE;
 use crate::lease::Term;
 use certificate::{Kept, Live};
-pub use listen::{BindError, Listener};
+pub use listen::Listener;
 use metrics::Metrics;
 pub use register::CONFIGURATION;
 

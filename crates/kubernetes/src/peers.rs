@@ -31,7 +31,7 @@ use tokio::sync::watch;
 pub use bearer::Bearer;
 pub use certificate::{Identity, IdentityError};
 pub use link::Link;
-pub use listen::{BindError, Door, Listener, PeerView, Settings};
+pub use listen::{Door, Listener, PeerView, Settings};
 pub use meeting::{Fingerprint, Meeting, NoFingerprint, follow};
 pub use metrics::Metrics;
 pub use wire::ClusterReports;

@@ -1,7 +1,9 @@
-//! What the small HTTP servers share that stand beside the doors (`--admin`, `--metrics`, `--agents`, `--admission` and those of
+//! What the small HTTP servers share that stand beside the doors (`--admin`, `--metrics`, `--agents`, `--admission`, `--peers` and those of
 //! agents): how connections begin, and how they end.
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,55 @@ use tokio_util::task::TaskTracker;
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// How long answers that are being sent may take when their connection or the process ends.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A bound listener that has not met its runtime yet.
+#[derive(Debug)]
+pub struct Bound {
+    flag: &'static str,
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("binding {flag} on {address}")]
+pub struct BindError {
+    flag: &'static str,
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Bound {
+    /// `flag` is what people call it.
+    pub fn bind(flag: &'static str, address: SocketAddr) -> Result<Self, BindError> {
+        let bound = std::net::TcpListener::bind(address).and_then(|socket| Self::adopt(flag, socket.into()));
+        bound.map_err(|source| BindError { flag, address, source })
+    }
+
+    /// From a listener that another process had bound.
+    pub fn adopt(flag: &'static str, socket: OwnedFd) -> io::Result<Self> {
+        let socket = std::net::TcpListener::from(socket);
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self { flag, socket, address })
+    }
+
+    /// The listener for another process.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
+    }
+
+    /// The address with the port that was given.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Within a tokio runtime. Where it cannot be used the log says why.
+    pub fn listen(self) -> Option<TcpListener> {
+        let flag = self.flag;
+        let listener = TcpListener::from_std(self.socket);
+        listener.inspect_err(|error| tracing::error!(%error, "the listener of {flag} cannot be used")).ok()
+    }
+}
 
 /// Has connections answered until `stop`, so many at once: the next one waits. Returns when the last one has ended, each of
 /// which hears of `stop` by itself. `flag` is what the log calls the listener.

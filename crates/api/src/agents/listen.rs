@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use server::{BindError, Bound};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -21,51 +22,34 @@ const MAX_STRANGERS: usize = 256;
 /// Accepting fails when descriptors are used up, and would fail again at once.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// A bound listener that has not met its runtime yet.
-pub struct Listener {
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("binding --agents on {address}")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
+/// It does not answer yet.
+pub struct Listener(Bound);
 
 impl Listener {
     pub const FLAG: &'static str = "--agents";
 
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let adopted = std::net::TcpListener::bind(address).and_then(|socket| Self::adopt(socket.into()));
-        adopted.map_err(|source| BindError { address, source })
+        Bound::bind(Self::FLAG, address).map(Self)
     }
 
     /// From a listener that another process had bound.
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
-        let socket = std::net::TcpListener::from(socket);
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Bound::adopt(Self::FLAG, socket).map(Self)
     }
 
     /// The listener for another process.
     pub fn share(&self) -> io::Result<OwnedFd> {
-        Ok(self.socket.try_clone()?.into())
+        self.0.share()
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Answers until `shutdown`. Nobody is answered before there is an authority: who comes early waits.
     pub async fn serve(self, door: Arc<Door>, shutdown: CancellationToken) {
-        let listener = match TcpListener::from_std(self.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of --agents cannot be used"),
-        };
+        let Some(listener) = self.0.listen() else { return };
         let connections = TaskTracker::new();
         tokio::select! {
             () = accept(&listener, &door, &connections, &shutdown) => {}

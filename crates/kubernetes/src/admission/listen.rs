@@ -1,7 +1,6 @@
 //! The listener of `--admission`: HTTPS for the API server, and nobody else.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use rustls::ServerConfig;
 use rustls::server::ResolvesServerCert;
-use tokio::net::{TcpListener, TcpStream};
+use server::{BindError, Bound};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -23,6 +23,7 @@ use super::certificate::provider;
 use super::review::Request;
 use super::{Admission, PATH};
 
+const FLAG: &str = "--admission";
 /// The API server takes requests of 3 MiB, and etcd objects of 1.5 MiB, of which a review has two.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 /// Bodies that are held at once, in KiB: a controller has a GiB to live in.
@@ -38,50 +39,29 @@ const IDLE: Duration = Duration::from_mins(2);
 /// Whether the fleet is known.
 pub(super) type Informed = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A bound listener that does not answer yet.
-pub struct Listener {
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("binding --admission on {address}")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
+/// It does not answer yet.
+pub struct Listener(Bound);
 
 impl Listener {
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let open = || {
-            let socket = std::net::TcpListener::bind(address)?;
-            socket.set_nonblocking(true)?;
-            let address = socket.local_addr()?;
-            Ok(Self { socket, address })
-        };
-        open().map_err(|source| BindError { address, source })
+        Bound::bind(FLAG, address).map(Self)
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Answers until `stop`, within a tokio runtime.
     pub(super) async fn serve(self, admission: Admission, informed: Informed, stop: CancellationToken) {
-        let listener = match TcpListener::from_std(self.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of --admission cannot be used"),
-        };
+        let Some(listener) = self.0.listen() else { return };
         let tls = match tls(Arc::clone(&admission.live) as _) {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, "--admission cannot speak TLS"),
         };
         let door = Door { admission, tls, informed, bodies: Arc::new(Semaphore::new(MAX_BODIES)) };
-        server::accept(listener, "--admission", MAX_CONNECTIONS, &stop, |stream, _| {
-            door.clone().answer(stream, stop.clone())
-        })
-        .await;
+        server::accept(listener, FLAG, MAX_CONNECTIONS, &stop, |stream, _| door.clone().answer(stream, stop.clone()))
+            .await;
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +12,8 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use kube::Client;
-use tokio::net::{TcpListener, TcpStream};
+use server::{BindError, Bound};
+use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -27,6 +27,7 @@ use super::stream::Stream;
 use super::{EDGE, Fingerprint, Hears, Identity, MAX_PEERS, Metrics, PATH, Peer, ROLE, Role, bearer};
 use crate::lease::Term;
 
+const FLAG: &str = "--peers";
 /// Beside those that are heard: who is on the way in, or is told no. Above, the next one waits.
 const STRANGERS: usize = 64;
 /// For TLS, and again for the head of the request.
@@ -46,33 +47,17 @@ pub struct Settings {
     pub accounts: Vec<String>,
 }
 
-/// A bound listener that does not answer yet.
-pub struct Listener {
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("binding --peers on {address}")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
+/// It does not answer yet.
+pub struct Listener(Bound);
 
 impl Listener {
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let open = || {
-            let socket = std::net::TcpListener::bind(address)?;
-            socket.set_nonblocking(true)?;
-            let address = socket.local_addr()?;
-            Ok(Self { socket, address })
-        };
-        open().map_err(|source| BindError { address, source })
+        Bound::bind(FLAG, address).map(Self)
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 }
 
@@ -177,12 +162,9 @@ impl Door {
 
     /// Answers until `stop`, within a tokio runtime.
     pub async fn serve(self, listener: Listener, stop: CancellationToken) {
-        let listener = match TcpListener::from_std(listener.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of --peers cannot be used"),
-        };
+        let Some(listener) = listener.0.listen() else { return };
         let tls = TlsAcceptor::from(Arc::clone(&self.0.identity.tls));
-        server::accept(listener, "--peers", MAX_PEERS + STRANGERS, &stop, |stream, from| {
+        server::accept(listener, FLAG, MAX_PEERS + STRANGERS, &stop, |stream, from| {
             answer(Arc::clone(&self.0), tls.clone(), stream, from, stop.clone())
         })
         .await;
