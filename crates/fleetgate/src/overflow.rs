@@ -35,6 +35,8 @@ pub(crate) struct Overflow {
     pub(crate) edge: ObjectName,
     /// What everybody here goes by.
     pub(crate) tables: Arc<ArcSwap<Tables>>,
+    /// The same, for whoever waits for the next ones.
+    news: Arc<watch::Sender<Arc<Tables>>>,
     /// What was last seen from here, for whoever carries it to the leader.
     pub(crate) seen: Arc<ArcSwap<Sighting>>,
     /// What people are told of members that fail; kept by whoever makes the tables.
@@ -51,6 +53,7 @@ impl Overflow {
         Self {
             edge: edge_name(host_name),
             tables: Arc::clone(tables),
+            news: Arc::default(),
             seen: Arc::default(),
             failing: Arc::default(),
             desk: Arc::default(),
@@ -77,6 +80,17 @@ impl Overflow {
         if let Err(error) = self.desk().see(edge, sighting, now()) {
             tracing::warn!(edge = %name, %error, "what an edge saw does not count");
         }
+    }
+
+    /// What everybody here goes by from now on, made here or by the leader.
+    pub(crate) fn publish(&self, tables: Arc<Tables>) {
+        self.tables.store(Arc::clone(&tables));
+        self.news.send_replace(tables);
+    }
+
+    /// Tables as they are published.
+    pub(crate) fn news(&self) -> watch::Receiver<Arc<Tables>> {
+        self.news.subscribe()
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -121,7 +135,7 @@ impl Overflow {
                     let failing = Arc::new(tables.failing());
                     self.failing.send_if_modified(|known| std::mem::replace(known, Arc::clone(&failing)) != failing);
                 }
-                self.tables.store(tables);
+                self.publish(tables);
             }
         }
     }

@@ -28,8 +28,6 @@ use crate::overflow::Overflow;
 
 /// One that reads a long line leaves the other to the rest.
 const THREADS: usize = 2;
-/// How often it is looked whether there are new tables, which come every second.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often old reports are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -102,8 +100,7 @@ async fn start(means: Means<'_>) -> anyhow::Result<Running> {
     // Its connections are those of the other runtime.
     let (client, bearer) = kubernetes::client::connect_with_token(access.kubeconfig.as_deref()).await?;
     let namespace = access.namespace.clone();
-    let ears = Ears { overflow: overflow.clone(), reports: Arc::clone(reports), tables: watch::Sender::default() };
-    let ears = Arc::new(ears);
+    let ears = Arc::new(Ears { overflow: overflow.clone(), reports: Arc::clone(reports) });
     let chair = match &listener {
         Some(listener) => {
             let identity = Identity::new()?;
@@ -139,7 +136,6 @@ async fn start(means: Means<'_>) -> anyhow::Result<Running> {
         runtime.block_on(async {
             // These end with the runtime.
             tokio::spawn(async move { peers::follow(client, &namespace, tell).await });
-            tokio::spawn(publish(Arc::clone(&ears)));
             tokio::spawn(sweep(Arc::clone(&ears.reports)));
             let hear = async {
                 if let Some((door, listener)) = door.zip(listener) {
@@ -192,7 +188,6 @@ fn role(roles: Roles) -> Role {
 struct Ears {
     overflow: Overflow,
     reports: Arc<Reports>,
-    tables: watch::Sender<Arc<Tables>>,
 }
 
 impl Hears for Ears {
@@ -208,20 +203,7 @@ impl Hears for Ears {
     }
 
     fn tables(&self) -> watch::Receiver<Arc<Tables>> {
-        self.tables.subscribe()
-    }
-}
-
-/// Has tables go out as they are made.
-async fn publish(ears: Arc<Ears>) {
-    let mut last = ears.overflow.tables.load_full();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let tables = ears.overflow.tables.load_full();
-        if !Arc::ptr_eq(&last, &tables) {
-            last = Arc::clone(&tables);
-            ears.tables.send_replace(tables);
-        }
+        self.overflow.news()
     }
 }
 
@@ -264,7 +246,7 @@ impl Speaks for Voice {
     fn take(&self, tables: Tables) {
         // Somebody who hangs makes no new ones.
         if now() < tables.at.saturating_add(FRESH) {
-            self.overflow.tables.store(Arc::new(tables));
+            self.overflow.publish(Arc::new(tables));
         }
     }
 }
@@ -313,6 +295,20 @@ mod tests {
         assert_eq!(at("[::]:9634", Some("2001:db8::1")).as_deref(), Some("[2001:db8::1]:9634"));
         assert_eq!(at("0.0.0.0:9634", None), None);
         assert_eq!(at("[::]:9634", Some("::")), None);
+    }
+
+    /// A new leader has those of the last one for its edges, until it has heard enough to make its own.
+    #[test]
+    fn tables_of_a_leader_are_there_for_the_next_one_to_tell() {
+        let overflow = Overflow::new("host", &Arc::default(), false);
+        let (reports, told) = (Arc::<Reports>::default(), Mutex::new((now(), None)));
+        let voice = Voice { overflow: overflow.clone(), is_edge: false, reports: Arc::clone(&reports), told };
+        let news = Ears { overflow: overflow.clone(), reports }.tables();
+        voice.take(Tables::default());
+        assert!(!news.has_changed().unwrap(), "they are too old");
+        voice.take(Tables { at: now(), ..Tables::default() });
+        assert!(news.has_changed().unwrap());
+        assert!(Arc::ptr_eq(&news.borrow(), &overflow.tables.load_full()));
     }
 
     /// Told once, and not at all before the process has begun.
