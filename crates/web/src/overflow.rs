@@ -68,7 +68,8 @@ impl Plans {
 
     /// On from the one before, as requests are under way by that.
     pub(crate) fn follow(&self, table: &Arc<Table>, edge: &ObjectName, now: Instant) {
-        let before = self.plan.load();
+        // One that has had its time says nothing of now.
+        let before = self.plan.load_full().filter(|plan| now < plan.until);
         let known = |row: &Row| before.as_ref()?.ways(row.origin.home.as_ref());
         let is_limited = table.clusters.iter().any(|(_, room)| room.out.is_none() && room.rate < UNLIMITED);
         let rows = table.rows_of(edge).filter(|_| is_limited);
