@@ -1,7 +1,7 @@
 //! What the documents say is so.
 #![allow(clippy::unwrap_used)] // A test that cannot go on panics.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -171,6 +171,62 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
         }
         assert!(Instant::now() < deadline, "/metrics has {exposed:?}, docs/metrics.md has {documented:?}");
     }
+}
+
+/// Rules for Prometheus and the dashboard for Grafana ask for metrics that there are, by labels that these have, and each rule has its section.
+#[test]
+fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
+    let page = document("docs/metrics.md");
+    let known: BTreeMap<&str, BTreeSet<&str>> = page
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `fleetgate_").map(|_| line.split(" | "))?;
+            let name = cells.next()?.trim_matches(['|', ' ', '`']);
+            let labels = cells.nth(1)?.split('`').skip(1).step_by(2).collect();
+            Some((name, labels))
+        })
+        .collect();
+    // Whoever scrapes adds these, and buckets have their bound.
+    let added = ["instance", "job", "le"];
+    let asked = |expression: &str| {
+        let mut seen = 0;
+        for (at, _) in expression.match_indices("fleetgate_") {
+            let name: String = expression[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let base = ["_total", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+            let labels = known.get(base).unwrap_or_else(|| panic!("{expression}: docs/metrics.md has no {base}"));
+            let rest = &expression[at + name.len()..];
+            let matched = rest.strip_prefix('{').and_then(|rest| rest.split('}').next()).unwrap_or_default();
+            for label in matched.split(',').filter_map(|pair| pair.split(['=', '!']).next()).filter(|l| !l.is_empty()) {
+                assert!(labels.contains(label) || added.contains(&label), "{expression}: {base} has no {label}");
+            }
+            seen += 1;
+        }
+        seen
+    };
+
+    let rules: serde_json::Value = serde_saphyr::from_str(&document("deploy/monitoring/alerts.yaml")).unwrap();
+    let playbooks = document("docs/operations.md");
+    let rules: Vec<&serde_json::Value> =
+        rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()).collect();
+    for rule in &rules {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(playbooks.contains(&format!("\n### {name}\n")), "docs/operations.md has no section for {name}");
+        assert!(asked(rule["expr"].as_str().unwrap()) > 0 || name == "FleetgateDown", "{name}");
+        assert!(matches!(rule["labels"]["severity"].as_str(), Some("page" | "ticket")), "{name}");
+    }
+    let sections = playbooks.lines().filter(|line| line.starts_with("### Fleetgate")).count();
+    assert_eq!(sections, rules.len(), "each section is of a rule");
+
+    let dashboard: serde_json::Value = serde_json::from_str(&document("deploy/monitoring/dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row");
+    let mut shown = 0;
+    for panel in panels {
+        for target in panel["targets"].as_array().unwrap() {
+            assert!(asked(target["expr"].as_str().unwrap()) > 0, "{}", panel["title"]);
+            shown += 1;
+        }
+    }
+    assert!(shown > 20, "{shown}");
 }
 
 fn http_get(address: &str, path: &str) -> String {
