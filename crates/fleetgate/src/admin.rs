@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::arguments::DEFAULT_ADMIN;
+use crate::waiting;
 
 /// A fleet of ten thousand clusters is listed in a second; a server that takes this long is not well.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,7 +60,10 @@ pub(crate) fn send(
     }
     let request = request.body(Full::from(body.map(Value::to_string).unwrap_or_default()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, fetch(admin, request)).await });
+    let answer = runtime.block_on(async {
+        let waiting = format!("waiting for {admin}");
+        tokio::time::timeout(PATIENCE, waiting::shown(&waiting, fetch(admin, request))).await
+    });
     answer.map_err(|_| anyhow::anyhow!("{admin} did not answer within {PATIENCE:?}"))?
 }
 

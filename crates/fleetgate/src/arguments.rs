@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Gateway(Box<GatewayOptions>),
     /// Check a folder of manifests without serving it; exits with 1 when something is wrong
     Check(CheckOptions),
-    /// Show objects of a running fleetgate with their status, or `refusals` for everything that is refused
+    /// Show objects of a running fleetgate with their status, `names` for what is in DNS, or `refusals` for everything that is refused
     Get(GetOptions),
     /// Say beforehand where a request, a connection, or a DNS query, would go and which rule decides
     Explain(ExplainOptions),
@@ -45,6 +45,12 @@ pub(crate) enum Command {
     Release(crate::release::ReleaseOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
+    /// Print what a shell needs to complete commands and flags, such as for `source <(fleetgate completion bash)`
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Start a small fleet on loopback to look at
     Demo(DemoOptions),
     /// What runs in a tenant cluster
@@ -525,10 +531,10 @@ pub(crate) struct CheckOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetOptions {
-    /// What to show: zones, tenants, clusters, ..., or refusals
+    /// What to show: zones, tenants, clusters, ..., names (what is in DNS) or refusals
     #[arg(value_name = "KIND")]
     pub(crate) kind: String,
-    /// One object; all of the kind when left out
+    /// One object, or of names those at or below this one; all of the kind when left out
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// The namespace, for kinds that have one
@@ -584,6 +590,7 @@ pub(crate) enum ExplainFormat {
 pub(crate) enum OutputFormat {
     Table,
     Json,
+    Yaml,
 }
 
 #[derive(Debug, Args)]

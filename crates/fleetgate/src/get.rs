@@ -1,8 +1,9 @@
-//! `fleetgate get`: objects of a running fleetgate, with their status.
+//! `fleetgate get`: objects of a running fleetgate, with their status; what is refused, and what is in DNS.
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use model::DnsName;
 use model::identity::Kind;
 use serde_json::Value;
 
@@ -10,24 +11,59 @@ use crate::admin;
 use crate::arguments::{GetOptions, OutputFormat};
 use crate::table;
 
+/// What is no kind of object, and can be asked for all the same.
+const REFUSALS: &str = "refusals";
+const NAMES: &str = "names";
+
 pub(crate) fn run(options: &GetOptions) -> anyhow::Result<ExitCode> {
     let path = path(options)?;
-    let answer = admin::ask(options.running.admin, &path)?;
+    let mut answer = admin::ask(options.running.admin, &path)?;
+    if options.kind == NAMES
+        && let Some(below) = &options.name
+    {
+        keep_below(&mut answer, below)?;
+    }
     match options.output {
         OutputFormat::Json => println!("{answer:#}"),
-        OutputFormat::Table if options.kind == "refusals" => print!("{}", refusals(&answer)),
-        OutputFormat::Table => print!("{}", objects(&answer)),
+        OutputFormat::Yaml => print!("{}", serde_saphyr::to_string(&answer).context("writing YAML")?),
+        OutputFormat::Table if options.kind == REFUSALS => table::show(&refusals(&answer)),
+        OutputFormat::Table if options.kind == NAMES => table::show(&names(&answer)),
+        OutputFormat::Table => table::show(&objects(&answer)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of the sets of records those whose name is this one, or below it.
+fn keep_below(answer: &mut Value, name: &str) -> anyhow::Result<()> {
+    let apex = DnsName::parse(name).with_context(|| format!("{name:?} is no name"))?;
+    if let Some(sets) = answer["sets"].as_array_mut() {
+        let is_below = |set: &Value| set["name"].as_str().and_then(|name| DnsName::parse(name).ok());
+        sets.retain(|set| is_below(set).is_some_and(|name| name.is_at_or_under(&apex)));
+    }
+    Ok(())
+}
+
+fn names(answer: &Value) -> String {
+    let sets = answer["sets"].as_array().into_iter().flatten();
+    let rows: Vec<Vec<String>> = sets
+        .map(|set| {
+            let records = set["records"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let text = |field: &str| set[field].as_str().unwrap_or("-").to_owned();
+            vec![text("name"), text("type"), set["ttl"].to_string(), records.collect::<Vec<_>>().join(", ")]
+        })
+        .collect();
+    if rows.is_empty() { "nothing found\n".into() } else { table::render(&["NAME", "TYPE", "TTL", "RECORDS"], &rows) }
+}
+
 fn path(options: &GetOptions) -> anyhow::Result<String> {
-    if options.kind == "refusals" {
-        return Ok("/v1/refusals".into());
+    match options.kind.as_str() {
+        REFUSALS => return Ok("/v1/refusals".into()),
+        NAMES => return Ok("/v1/records".into()),
+        _ => {}
     }
     let Some(kind) = Kind::find(&options.kind) else {
         let known = Kind::ALL.map(Kind::plural).join(", ");
-        bail!("no kind is called {}; there are {known}, and refusals", options.kind);
+        bail!("no kind is called {}; there are {known}, {NAMES} and {REFUSALS}", options.kind);
     };
     let plural = kind.plural();
     let plain = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.'));

@@ -27,11 +27,12 @@ mod stand_in;
 mod sync;
 mod table;
 mod telemetry;
+mod waiting;
 mod web_doors;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use arguments::{AgentCommand, Arguments, Command};
 
@@ -49,6 +50,10 @@ fn main() -> ExitCode {
         Command::Release(options) => release::run(&options),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "fleetgate", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo(options) => demo::run(&options),

@@ -191,7 +191,8 @@ fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
     let asked = |expression: &str| {
         let mut seen = 0;
         for (at, _) in expression.match_indices("fleetgate_") {
-            let name: String = expression[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let name: String =
+                expression[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let base = ["_total", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
             let labels = known.get(base).unwrap_or_else(|| panic!("{expression}: docs/metrics.md has no {base}"));
             let rest = &expression[at + name.len()..];

@@ -35,6 +35,43 @@ fn objects_come_with_their_status() {
 }
 
 #[test]
+fn names_are_listed_below_a_name_and_everything_has_a_form_for_programs() {
+    let clusters = format!("{}---\n{}", cluster("c1", nowhere(), 11), cluster("c2", nowhere(), 12));
+    let fleet = Fleet::new(&[("base.yaml", BASE), ("clusters.yaml", &clusters)]);
+    let server = fleet.serve();
+    let text = |arguments: &[&str]| String::from_utf8(server.get(arguments).stdout).unwrap();
+
+    let all = text(&["names"]);
+    assert!(
+        all.starts_with("NAME ") && all.contains("*.c1.fleet.example") && all.contains("api.c2.fleet.example"),
+        "{all}"
+    );
+    let below = text(&["names", "C1.fleet.example."]);
+    assert!(below.contains("api.c1.fleet.example") && !below.contains("c2"), "{below}");
+    assert_eq!(text(&["names", "nowhere.example"]), "nothing found\n");
+    assert!(!server.get(&["names", "a..b"]).status.success());
+    let sets = server.get_json(&["names", "api.c1.fleet.example"]);
+    assert_eq!(sets["sets"][0]["name"], "api.c1.fleet.example");
+
+    let yaml: serde_json::Value = serde_saphyr::from_str(&text(&["clusters", "c1", "-o", "yaml"])).unwrap();
+    assert_eq!(yaml, server.get_json(&["clusters", "c1"]));
+    // Colours are for terminals.
+    assert!(!text(&["clusters"]).contains('\x1b'));
+    server.terminate();
+}
+
+#[test]
+fn shells_complete_the_commands() {
+    for (shell, sign) in
+        [("bash", "complete -F _fleetgate"), ("zsh", "#compdef fleetgate"), ("fish", "complete -c fleetgate")]
+    {
+        let output = fleetgate().args(["completion", shell]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(sign) && text.contains("node-proxy"), "{shell}");
+    }
+}
+
+#[test]
 fn pages_of_strangers_are_refused() {
     let fleet = Fleet::new(&[("base.yaml", BASE)]);
     let server = fleet.serve();
