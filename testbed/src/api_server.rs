@@ -7,7 +7,8 @@
 
 use crate::access::{Access, KubectlError};
 use crate::certificates;
-use crate::etcd::{ETCD, Etcd};
+use crate::etcd::Etcd;
+use crate::host::Host;
 use crate::kubernetes::Kubernetes;
 use crate::process::{Process, ProcessError};
 use crate::start::{HeldPort, PORT_ATTEMPTS, StartError, cannot, free_port, random_token};
@@ -36,22 +37,45 @@ pub struct ApiServer {
     access: Access,
     /// While it is stopped.
     port: Option<HeldPort>,
-    kubernetes: Kubernetes,
+    launch: Launch,
     work_dir: WorkDir,
+}
+
+/// How it is started, each time.
+struct Launch {
+    kubernetes: Kubernetes,
+    host: Option<Host>,
+    /// Beside those that all have.
+    arguments: Vec<String>,
 }
 
 impl ApiServer {
     /// Who gives out the tokens of service accounts, and whom they are for.
     pub(crate) const TOKEN_ISSUER: &str = "https://kubernetes.default.svc";
 
+    /// A host is the test's own, so that the usual port is free there.
+    pub const PORT_ON_HOST: u16 = 6443;
+
     /// Returns once the server is ready and the `default` namespace exists.
     pub fn start(kubernetes: &Kubernetes) -> Result<Self, StartError> {
-        Self::start_on(kubernetes, &[], free_port)
+        Self::start_named(kubernetes, &[])
     }
 
     /// The same, with a certificate that is valid for these DNS names as well as on loopback.
     pub fn start_named(kubernetes: &Kubernetes, names: &[&str]) -> Result<Self, StartError> {
-        Self::start_on(kubernetes, names, free_port)
+        Self::start_on(Launch { kubernetes: kubernetes.clone(), host: None, arguments: Vec::new() }, names, free_port)
+    }
+
+    /// The same on another host, at [`ApiServer::PORT_ON_HOST`] of all of its addresses, with arguments of the test's
+    /// own. kubectl runs there too.
+    pub fn start_on_host(
+        kubernetes: &Kubernetes,
+        host: &Host,
+        names: &[&str],
+        arguments: &[String],
+    ) -> Result<Self, StartError> {
+        let (kubernetes, host, arguments) = (kubernetes.clone(), Some(host.clone()), arguments.to_vec());
+        Self::start_on(Launch { kubernetes, host, arguments }, names, || Ok(Self::PORT_ON_HOST))
     }
 
     /// As many at once: it takes less time than one after the other.
@@ -64,7 +88,7 @@ impl ApiServer {
 
     /// `choose_port` is asked again each time its answer turns out to be taken.
     fn start_on(
-        kubernetes: &Kubernetes,
+        launch: Launch,
         names: &[&str],
         mut choose_port: impl FnMut() -> io::Result<u16>,
     ) -> Result<Self, StartError> {
@@ -75,16 +99,13 @@ impl ApiServer {
         fs::write(folder.join("tokens.csv"), format!("{token},admin,admin,system:masters\n"))
             .map_err(cannot("write the admin's token"))?;
 
-        let etcd = Etcd::start(kubernetes, folder)?;
+        let etcd = Etcd::start(&launch.kubernetes, launch.host.as_ref(), folder)?;
         for _ in 0..PORT_ATTEMPTS {
             let port = choose_port().map_err(cannot("find a free port"))?;
-            let access = Access::write(kubernetes, folder, port, &token)?;
-            let mut server = start_server(kubernetes, folder, port)?;
+            let access = Access::write(&launch.kubernetes, launch.host.as_ref(), folder, port, &token)?;
+            let mut server = launch.start(folder, port)?;
             match wait_until_ready(&mut server, &access) {
-                Ok(()) => {
-                    let kubernetes = kubernetes.clone();
-                    return Ok(Self { server, etcd, access, port: None, kubernetes, work_dir });
-                }
+                Ok(()) => return Ok(Self { server, etcd, access, port: None, launch, work_dir }),
                 Err(error) if error.is_taken_port() => {}
                 Err(error) => return Err(error),
             }
@@ -102,7 +123,7 @@ impl ApiServer {
     /// Starts it where it was, with what it had. It remembers no events from before: a watch from an older version of
     /// anything is told 410 Gone.
     pub fn start_again(&mut self) -> Result<(), StartError> {
-        self.server = start_server(&self.kubernetes, self.work_dir.path(), self.access.address.port())?;
+        self.server = self.launch.start(self.work_dir.path(), self.access.address.port())?;
         wait_until_ready(&mut self.server, &self.access)?;
         self.port = None;
         Ok(())
@@ -110,7 +131,7 @@ impl ApiServer {
 
     /// For one that is stopped: it will start again with nothing in it, and count versions from the beginning.
     pub fn wipe(&mut self) -> Result<(), StartError> {
-        Ok(self.etcd.wipe(&self.kubernetes)?)
+        Ok(self.etcd.wipe(&self.launch.kubernetes)?)
     }
 
     /// Has etcd forget what everything was before its last change, as Kubernetes asks every five minutes. Kubernetes has
@@ -141,6 +162,11 @@ impl ApiServer {
     /// A kubeconfig of somebody to whom only that is allowed which was granted: the admin who acts as this user.
     pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> String {
         self.access.kubeconfig_as(user, groups)
+    }
+
+    /// The admin's kubeconfig for who reaches it by another address, where it is known by this name.
+    pub fn kubeconfig_at(&self, address: SocketAddr, name: &str) -> String {
+        self.access.kubeconfig_at(address, name)
     }
 
     /// The certificate of the authority, its own, that vouches for this server and no other.
@@ -179,23 +205,40 @@ impl ApiServer {
     }
 }
 
-fn start_server(kubernetes: &Kubernetes, folder: &Path, port: u16) -> Result<Process, ProcessError> {
-    let mut server = Command::new(kubernetes.kube_apiserver());
-    server
-        .current_dir(folder)
-        .arg(format!("--etcd-servers={ETCD}"))
-        .args(["--bind-address=127.0.0.1", &format!("--secure-port={port}")])
-        // By default it looks for an address of this machine and does not start if there is none. It
-        // only publishes this one, or would, if it were to keep the endpoints of its own Service.
-        .args(["--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none"])
-        .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--token-auth-file=tokens.csv"])
-        .args(["--service-account-signing-key-file=token-signing.key", "--service-account-key-file=token-checking.key"])
-        .arg(format!("--service-account-issuer={}", ApiServer::TOKEN_ISSUER))
-        .arg("--service-cluster-ip-range=10.10.0.0/16")
-        .arg("--authorization-mode=RBAC")
-        // It waits for service accounts that the absent controller manager would make.
-        .arg("--disable-admission-plugins=ServiceAccount");
-    Process::start(&server)
+impl Launch {
+    fn start(&self, folder: &Path, port: u16) -> Result<Process, ProcessError> {
+        let bind = if self.host.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        let [front_proxies, front_proxy, front_proxy_key] = certificates::FRONT_PROXY;
+        let mut server = Command::new(self.kubernetes.kube_apiserver());
+        server
+            .current_dir(folder)
+            .arg(format!("--etcd-servers={}", Etcd::url(self.host.as_ref())))
+            .args([format!("--bind-address={bind}"), format!("--secure-port={port}")])
+            // By default it looks for an address of this machine and does not start if there is none. It
+            // only publishes this one, or would, if it were to keep the endpoints of its own Service.
+            .args(["--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none"])
+            .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--token-auth-file=tokens.csv"])
+            .args([
+                "--service-account-signing-key-file=token-signing.key",
+                "--service-account-key-file=token-checking.key",
+            ])
+            .arg(format!("--service-account-issuer={}", ApiServer::TOKEN_ISSUER))
+            .arg("--service-cluster-ip-range=10.10.0.0/16")
+            .arg("--authorization-mode=RBAC")
+            // It waits for service accounts that the absent controller manager would make.
+            .arg("--disable-admission-plugins=ServiceAccount")
+            // How an extension API server knows on whose behalf it is asked.
+            .arg(format!("--requestheader-client-ca-file={front_proxies}"))
+            .args(["--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group"])
+            .arg("--requestheader-extra-headers-prefix=X-Remote-Extra-")
+            .arg(format!("--proxy-client-cert-file={front_proxy}"))
+            .arg(format!("--proxy-client-key-file={front_proxy_key}"))
+            .args(&self.arguments);
+        match &self.host {
+            Some(host) => host.start(&server),
+            None => Process::start(&server),
+        }
+    }
 }
 
 fn wait_until_ready(server: &mut Process, access: &Access) -> Result<(), StartError> {
@@ -216,7 +259,9 @@ fn wait_until_ready(server: &mut Process, access: &Access) -> Result<(), StartEr
 
 fn is_ready(access: &Access) -> Result<(), String> {
     // Most of the wait is for the port to open, and this is much cheaper than running kubectl.
-    TcpStream::connect(access.address).map_err(|error| format!("{}: {error}", access.address))?;
+    if access.host.is_none() {
+        TcpStream::connect(access.address).map_err(|error| format!("{}: {error}", access.address))?;
+    }
     // Should another program have taken the port, it may never answer; then look at ours again soon.
     let ask = |question: &[&str]| {
         let answer = access.kubectl(&[question, &["--request-timeout=2s"]].concat(), None);
@@ -239,7 +284,8 @@ mod tests {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let mut asked = 0;
-        let server = ApiServer::start_on(&kubernetes, &[], || {
+        let launch = Launch { kubernetes, host: None, arguments: Vec::new() };
+        let server = ApiServer::start_on(launch, &[], || {
             asked += 1;
             if asked == 1 { Ok(taken_port) } else { free_port() }
         })

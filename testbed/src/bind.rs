@@ -72,6 +72,55 @@ impl Bind {
     }
 }
 
+impl Bind {
+    /// Starts it at this address with these zones, each a domain and its records in master-file form; the SOA and NS records are
+    /// added, with a negative TTL of one second. The process is all there is of it.
+    pub fn serve(&self, address: SocketAddr, zones: &[(&str, &str)]) -> Result<ServingBind, StartError> {
+        let work_dir = WorkDir::create().map_err(cannot("make a temporary folder"))?;
+        let program = work_dir.path().join("named");
+        fs::copy(&self.program, &program).map_err(cannot("copy named"))?;
+        let (ip, port) = (address.ip(), address.port());
+        let mut configuration = format!(
+            "controls {{ }};\noptions {{ directory \"{}\"; listen-on port {port} {{ {ip}; }}; listen-on-v6 {{ none; }}; \
+             pid-file none; lock-file none; session-keyfile none; recursion no; dnssec-validation no; notify no; \
+             minimal-responses yes; }};\n",
+            work_dir.path().display()
+        );
+        for (number, (zone, records)) in zones.iter().enumerate() {
+            let declared = format!("zone \"{zone}\" {{ type primary; file \"zone-{number}\"; }};\n");
+            configuration.push_str(&declared);
+            let head = format!(
+                "$ORIGIN {zone}.\n@ 1 IN SOA {NAMESERVER} hostmaster 1 3600 600 86400 1\n@ 1 IN NS {NAMESERVER}\n"
+            );
+            let path = work_dir.path().join(format!("zone-{number}"));
+            fs::write(path, head + records + "\n").map_err(cannot("write a zone"))?;
+        }
+        fs::write(work_dir.path().join("named.conf"), configuration).map_err(cannot("write a configuration"))?;
+        let mut named = Command::new(&program);
+        let mut process =
+            Process::start(named.current_dir(work_dir.path()).args(["-g", "-n", "1", "-c", "named.conf"]))?;
+        process.wait_for_line(" running", READY_WITHIN)?;
+        if process.log().contains("address in use") {
+            return Err(StartError::PortsTaken);
+        }
+        let is_whole = !process.log().contains("not loaded");
+        assert!(is_whole, "a zone of the test's cannot be read: {}", process.log_tail());
+        Ok(ServingBind { process, _work_dir: work_dir })
+    }
+}
+
+/// A BIND that was given its address and zones. Dropping it ends it.
+pub struct ServingBind {
+    process: Process,
+    _work_dir: WorkDir,
+}
+
+impl ServingBind {
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
 fn write_configuration(folder: &Path, zone: &str, address: SocketAddr, secret: &str) -> io::Result<()> {
     let key = format!("key \"{KEY}\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n");
     fs::write(folder.join("key"), &key)?;

@@ -1,5 +1,6 @@
 //! The store of an API server, and what only it can be told: to forget.
 
+use crate::host::Host;
 use crate::kubernetes::Kubernetes;
 use crate::process::{Process, ProcessError};
 use std::fs;
@@ -11,8 +12,10 @@ use std::time::Duration;
 
 /// A socket in the work folder. etcd insists on the shape of host and port, and takes all of it as
 /// the name of the file. Sockets need no free ports, so nobody can take them from us.
-pub(crate) const ETCD: &str = "unix://etcd:0";
+const ETCD: &str = "unix://etcd:0";
 const ETCD_SOCKET: &str = "etcd:0";
+/// On a host of the test's own: an API server that is told how to reach what goes to its etcd by no socket.
+const ETCD_ON_HOST: &str = "http://127.0.0.1:2379";
 const ETCD_PEER: &str = "unix://etcd-peer:0";
 
 const DATA: &str = "etcd-data";
@@ -23,11 +26,17 @@ const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 pub(crate) struct Etcd {
     process: Process,
     folder: PathBuf,
+    host: Option<Host>,
 }
 
 impl Etcd {
-    pub(crate) fn start(kubernetes: &Kubernetes, folder: &Path) -> Result<Self, ProcessError> {
-        Ok(Self { process: run(kubernetes, folder)?, folder: folder.to_owned() })
+    pub(crate) fn start(kubernetes: &Kubernetes, host: Option<&Host>, folder: &Path) -> Result<Self, ProcessError> {
+        Ok(Self { process: run(kubernetes, host, folder)?, folder: folder.to_owned(), host: host.cloned() })
+    }
+
+    /// Where one with this host is found, by a program in its folder.
+    pub(crate) fn url(host: Option<&Host>) -> &'static str {
+        if host.is_some() { ETCD_ON_HOST } else { ETCD }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -42,7 +51,7 @@ impl Etcd {
             doing: "remove the data of",
             source,
         })?;
-        self.process = run(kubernetes, &self.folder)?;
+        self.process = run(kubernetes, self.host.as_ref(), &self.folder)?;
         Ok(())
     }
 
@@ -72,14 +81,18 @@ impl Etcd {
     }
 }
 
-fn run(kubernetes: &Kubernetes, folder: &Path) -> Result<Process, ProcessError> {
+fn run(kubernetes: &Kubernetes, host: Option<&Host>, folder: &Path) -> Result<Process, ProcessError> {
+    let urls = if host.is_some() { format!("{ETCD},{ETCD_ON_HOST}") } else { ETCD.to_owned() };
     let mut etcd = Command::new(kubernetes.etcd());
     etcd.current_dir(folder)
         .args([&format!("--data-dir={DATA}"), "--log-level=warn"])
         // The data is not meant to outlive the test, let alone a power cut.
         .arg("--unsafe-no-fsync")
-        .args([format!("--listen-client-urls={ETCD}"), format!("--advertise-client-urls={ETCD}")])
+        .args([format!("--listen-client-urls={urls}"), format!("--advertise-client-urls={urls}")])
         .args([format!("--listen-peer-urls={ETCD_PEER}"), format!("--initial-advertise-peer-urls={ETCD_PEER}")])
         .arg(format!("--initial-cluster=default={ETCD_PEER}"));
-    Process::start(&etcd)
+    match host {
+        Some(host) => host.start(&etcd),
+        None => Process::start(&etcd),
+    }
 }

@@ -1,6 +1,7 @@
 //! A real HAProxy with a configuration of the test's own: the peer at either end of a door, and the one to be
 //! measured against.
 
+use crate::host::Host;
 use crate::installed::{self, or_skip, path_variable};
 use crate::process::{Process, tied_to_parent};
 use crate::start::{PORT_ATTEMPTS, StartError, cannot, free_port};
@@ -89,6 +90,15 @@ impl HAProxy {
         self.start_on(configuration, free_port)
     }
 
+    /// The same on a host of the test's own, where every port is free.
+    pub fn start_on_host(&self, host: &Host, configuration: &str) -> Result<RunningHAProxy<0>, StartError> {
+        let work_dir = WorkDir::create().map_err(cannot("make a temporary folder"))?;
+        let socket = work_dir.path().join("socket");
+        let mut process = host.start(&self.command(work_dir.path(), &socket, configuration)?)?;
+        wait_until_ready(&mut process, &socket)?;
+        Ok(RunningHAProxy { process, addresses: [], socket, _work_dir: work_dir })
+    }
+
     fn start_on<const N: usize>(
         &self,
         configuration: impl Fn([SocketAddr; N]) -> String,
@@ -101,7 +111,7 @@ impl HAProxy {
                 address.set_port(choose_port().map_err(cannot("find a free port"))?);
             }
             let socket = work_dir.path().join("socket");
-            let mut process = self.run(work_dir.path(), &socket, &configuration(addresses))?;
+            let mut process = Process::start(&self.command(work_dir.path(), &socket, &configuration(addresses))?)?;
             match wait_until_ready(&mut process, &socket) {
                 Ok(()) => return Ok(RunningHAProxy { process, addresses, socket, _work_dir: work_dir }),
                 Err(error) if error.is_taken_port() => {}
@@ -111,7 +121,7 @@ impl HAProxy {
         Err(StartError::PortsTaken)
     }
 
-    fn run(&self, folder: &Path, socket: &Path, configuration: &str) -> Result<Process, StartError> {
+    fn command(&self, folder: &Path, socket: &Path, configuration: &str) -> Result<Command, StartError> {
         let ours = folder.join("testbed.cfg");
         let theirs = folder.join("haproxy.cfg");
         let text = format!("global\n    stats socket {} mode 600 level admin\n", socket.display());
@@ -121,7 +131,7 @@ impl HAProxy {
         let mut command = Command::new(&self.program);
         // In the foreground, or it would not be ours to end.
         command.arg("-db").arg("-f").arg(ours).arg("-f").arg(theirs);
-        Ok(Process::start(&command)?)
+        Ok(command)
     }
 }
 
