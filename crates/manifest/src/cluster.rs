@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use kube::CustomResource;
+use model::inside::{InnerHost, InnerTarget, Inside};
 use model::network::Coordinates;
+use model::resolver::{ClusterDns, ResolverPart};
 use model::resource::{
     Access, Cluster as ModelCluster, ControlPlaneService, IngressController, IngressMode, Node, Upstream,
 };
@@ -16,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::bounded::{Line, List};
 use crate::named::{Home, Lookup, Source, WrongFile, or_hindrance, unusable};
 use crate::placed;
-use crate::status::{ClusterStatus, KeptStatus, NodeStatus};
+use crate::status::{ClusterStatus, KeptStatus, NodeStatus, ResolverStatus};
 use crate::tenant::LimitsSpec;
-use crate::text::{Check, Namespace, Text, checked, plain};
+use crate::text::{Check, DnsServer, Namespace, Text, checked, plain};
 
 /// A tenant cluster whose control plane lives on the hub. Its name is a DNS label, because names are made from it.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,7 +62,7 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// How traffic for its applications reaches it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "checked")]
     pub ingress: IngressSpec,
     /// Who may connect to its control plane: the real peer, or the client that a trusted proxy names. Everybody by
     /// default; an empty list lets nobody in.
@@ -72,7 +74,7 @@ pub struct ClusterSpec {
     /// How much traffic is let in to its control plane.
     #[serde(default)]
     pub limits: LimitsSpec,
-    /// Its own DNS, for its control plane. Without effect so far.
+    /// Its own DNS: where the control planes' resolver sends what is in the cluster's domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<ClusterDnsSpec>,
 }
@@ -110,6 +112,10 @@ pub struct ControlPlaneSpec {
     /// Control-plane services beside the API server, each with a server name of its own.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub services: List<ServiceSpec, 16>,
+    /// The namespace on the hub in which it runs. The control planes' resolver answers for Services of this namespace and of
+    /// no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Text<Namespace>>,
 }
 
 /// Either addresses or, on a hub, a Service.
@@ -206,20 +212,62 @@ pub struct SecretRef {
 /// How traffic for the cluster's applications reaches it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    { "rule": "!has(self.service) || self.mode == 'hub'", "message": "a service is for mode hub, where the cluster's agent reaches it" },
+    {
+        "rule": "!has(self.service) || ((!has(self.http) || size(self.http) == 0) && (!has(self.https) || size(self.https) == 0))",
+        "message": "give either a service or http and https",
+    },
+    {
+        "rule": "self.mode == 'hub' || ((!has(self.http) || self.http.all(at, at.matches('^([0-9.]+|[[].*):[0-9]+$'))) && (!has(self.https) || self.https.all(at, at.matches('^([0-9.]+|[[].*):[0-9]+$'))))",
+        "message": "names are for mode hub, where the cluster's agent looks them up",
+    },
+]))]
 pub struct IngressSpec {
-    /// `nodes`: the `apps` name points at the ready nodes. `hub`: at our gateway, which goes through the tunnel.
+    /// `nodes`: the `apps` name points at the ready nodes. `hub`: at our gateway, which passes what comes by that name through the
+    /// tunnel to the cluster's own ingress controller: TLS by its server name, without a key here, and HTTP by its host.
     #[serde(default)]
     pub mode: IngressModeSpec,
     /// The class of the ingress controller inside the cluster: what federated Ingresses have there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_name: Option<Text<Line<253>>>,
-    /// Where the cluster's ingress controller takes HTTP: for policies that ask for plain text.
+    /// With mode `hub`: the Service of the ingress controller inside the cluster, instead of `http` and `https`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "checked")]
+    pub service: Option<InnerServiceSpec>,
+    /// Where the cluster's ingress controller takes HTTP: for policies that ask for plain text. With mode `hub`, addresses or
+    /// names inside the cluster, each with its port, which its agent connects to.
     #[serde(default, skip_serializing_if = "List::is_empty")]
-    pub http: List<Text<SocketAddr>, 64>,
+    pub http: List<Text<InnerTarget>, 64>,
     /// Where the cluster's ingress controller takes HTTPS: our gateways send it the requests for federated Ingresses, and DNS
-    /// their clients, where the policy says so.
+    /// their clients, where the policy says so. With mode `hub`, addresses or names inside the cluster, each with its port,
+    /// which its agent connects to.
     #[serde(default, skip_serializing_if = "List::is_empty")]
-    pub https: List<Text<SocketAddr>, 64>,
+    pub https: List<Text<InnerTarget>, 64>,
+    /// With mode `hub`: who may come by the `apps` name: the real peer, or the client that a trusted proxy names. Everybody by
+    /// default; an empty list lets nobody in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_sources: Option<List<Text<Cidr>, 500>>,
+    /// With mode `hub`: how many connections by the `apps` name are let in at the door by server name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsSpec>,
+}
+
+/// A Service inside the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InnerServiceSpec {
+    /// The namespace that the Service is in.
+    pub namespace: Text<Namespace>,
+    /// The name of the Service.
+    pub name: Text<Namespace>,
+    /// The port that takes HTTP.
+    #[serde(default = "default_http_port", deserialize_with = "plain")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub http_port: u16,
+    /// The port that takes TLS.
+    #[serde(default = "default_https_port", deserialize_with = "plain")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub https_port: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -252,10 +300,27 @@ pub struct ProofSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterDnsSpec {
-    /// The domain of its Services, such as `cluster.local`.
+    /// The domain of its Services.
+    #[serde(default = "default_domain")]
     pub domain: Text<DnsName>,
-    /// The address at which its DNS answers inside the cluster.
-    pub server: Text<IpAddr>,
+    /// The address at which its DNS answers inside the cluster, with its port where that is not 53.
+    #[serde(default = "default_server")]
+    pub server: Text<DnsServer>,
+    /// The networks of its Services, in the order in which its API server has them: the names of their addresses are asked of
+    /// its DNS, and the first address of each is what `kubernetes.default.svc` leads to while nobody else can be asked.
+    #[serde(default, rename = "serviceCIDRs", skip_serializing_if = "List::is_empty")]
+    pub service_cidrs: List<Text<Cidr>, 4>,
+    /// The networks of its pods: the names of their addresses are asked of its DNS.
+    #[serde(default, rename = "podCIDRs", skip_serializing_if = "List::is_empty")]
+    pub pod_cidrs: List<Text<Cidr>, 16>,
+}
+
+fn default_domain() -> Text<DnsName> {
+    Text(ClusterDns::default().domain)
+}
+
+fn default_server() -> Text<DnsServer> {
+    Text(DnsServer(ClusterDns::default().server))
 }
 
 fn default_sources() -> List<Text<Cidr>, 500> {
@@ -264,6 +329,14 @@ fn default_sources() -> List<Text<Cidr>, 500> {
 
 fn default_ready() -> bool {
     true
+}
+
+fn default_http_port() -> u16 {
+    80
+}
+
+fn default_https_port() -> u16 {
+    443
 }
 
 impl LocationSpec {
@@ -299,6 +372,72 @@ impl Check for UpstreamSpec {
             (false, None) | (true, Some(_)) => Ok(()),
             _ => Err("kubeApiserver takes either addresses or a service".into()),
         }
+    }
+}
+
+impl Check for Option<InnerServiceSpec> {
+    fn check(&self) -> Result<(), String> {
+        let ports = self.iter().flat_map(|service| [service.http_port, service.https_port]);
+        if ports.into_iter().any(|port| port == 0) {
+            return Err("the port of a service is 1 to 65535".into());
+        }
+        Ok(())
+    }
+}
+
+impl Check for IngressSpec {
+    fn check(&self) -> Result<(), String> {
+        let is_hub = self.mode == IngressModeSpec::Hub;
+        if self.service.is_some() && !is_hub {
+            return Err("a service is for mode hub, where the cluster's agent reaches it".into());
+        }
+        if self.service.is_some() && !(self.http.is_empty() && self.https.is_empty()) {
+            return Err("give either a service or http and https".into());
+        }
+        let is_name = |target: &&Text<InnerTarget>| matches!(target.0.host, InnerHost::Name(_));
+        match self.http.iter().chain(self.https.iter()).find(is_name) {
+            Some(Text(target)) if !is_hub => {
+                Err(format!("{target} is a name; those are for mode hub, where the cluster's agent looks them up"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl IngressSpec {
+    fn mode(&self) -> IngressMode {
+        match self.mode {
+            IngressModeSpec::Nodes => IngressMode::Nodes,
+            IngressModeSpec::Hub => IngressMode::Hub,
+        }
+    }
+
+    /// What is inside where the mode says so, and outside where it does not: never one for the other.
+    fn into_model(self) -> IngressController {
+        let class = self.class_name.map(|class| class.0.0.into());
+        if self.mode == IngressModeSpec::Nodes {
+            let outside = |targets: &[Text<InnerTarget>]| {
+                let addresses = targets.iter().filter_map(|Text(target)| match target.host {
+                    InnerHost::Address(address) => Some(SocketAddr::new(address, target.port)),
+                    InnerHost::Name(_) => None,
+                });
+                addresses.collect()
+            };
+            let (http, https) = (outside(&self.http), outside(&self.https));
+            return IngressController { class, http, https, inside: Arc::default() };
+        }
+        let (http, https) = match self.service {
+            Some(service) => {
+                let (name, namespace) = (service.name.0.0, service.namespace.0.0);
+                let at = |port| vec![InnerTarget::service(name.as_str(), namespace.as_str(), port)];
+                (at(service.http_port), at(service.https_port))
+            }
+            None => (Text::list(&self.http), Text::list(&self.https)),
+        };
+        let allowed_sources = Arc::from(Text::list(&self.allowed_sources.unwrap_or_else(default_sources)));
+        let limits = self.limits.unwrap_or_default().into_model();
+        let inside = Arc::new(Inside { http, https, allowed_sources, limits });
+        IngressController { class, http: Vec::new(), https: Vec::new(), inside }
     }
 }
 
@@ -404,22 +543,27 @@ impl ClusterSpec {
                 .collect(),
             nodes,
             access,
-            ingress: match self.ingress.mode {
-                IngressModeSpec::Nodes => IngressMode::Nodes,
-                IngressModeSpec::Hub => IngressMode::Hub,
-            },
-            controller: IngressController {
-                class: self.ingress.class_name.map(|class| class.0.0.into()),
-                http: Text::list(&self.ingress.http),
-                https: Text::list(&self.ingress.https),
-            },
+            ingress: self.ingress.mode(),
+            controller: self.ingress.into_model(),
             allowed_sources: Arc::from(Text::list(&self.allowed_sources)),
             proof: Arc::new(proof),
             limits: self.limits.into_model(),
+            resolver: ResolverPart {
+                dns: self.dns.map_or_else(ClusterDns::default, ClusterDnsSpec::into_model),
+                namespace: self.control_plane.namespace.map(|namespace| namespace.0.0),
+                place: status.resolver.and_then(ResolverStatus::into_model),
+            },
             kept: status.kept.map(KeptStatus::into_model),
             hindrance,
             closed,
         })
+    }
+}
+
+impl ClusterDnsSpec {
+    fn into_model(self) -> ClusterDns {
+        let (services, pods) = (Text::list(&self.service_cidrs), Text::list(&self.pod_cidrs));
+        ClusterDns { domain: self.domain.0, server: self.server.0.0, services, pods }
     }
 }
 

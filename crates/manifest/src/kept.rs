@@ -35,7 +35,33 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// What an agent may enrol with, without the secret itself.
+/// Who holds a credential, and so at which door it is good for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Holder {
+    /// What runs in the tenant's cluster: it enrols with a token.
+    #[default]
+    Agent,
+    /// What serves the tenant's API on the hub's side: it has a certificate from the beginning, and no token.
+    ControlPlane,
+}
+
+impl Holder {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::ControlPlane => "control-plane",
+        }
+    }
+
+    // serde gives a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    fn is_agent(&self) -> bool {
+        *self == Self::Agent
+    }
+}
+
+/// What an agent may enrol with, without the secret itself; or what a control plane's certificate stands upon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Credential {
@@ -44,7 +70,10 @@ pub struct Credential {
     pub cluster: String,
     /// A cluster that is deleted and made anew has another one.
     pub uid: String,
-    /// SHA-256 of the secret, in hexadecimal digits.
+    /// Absent for agents, as it was before there were others.
+    #[serde(default, skip_serializing_if = "Holder::is_agent")]
+    pub holder: Holder,
+    /// SHA-256 of the secret, in hexadecimal digits; nothing where there is no secret.
     pub digest: String,
     /// Unix seconds.
     pub issued: u64,

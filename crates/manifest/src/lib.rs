@@ -17,6 +17,7 @@ pub mod kept;
 pub mod labels;
 pub mod named;
 pub mod placed;
+pub mod pod_dns;
 pub mod status;
 pub mod tenant;
 pub mod text;

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use model::identity::Kind;
 use model::reach::Reach;
+use model::resolver::ResolverPlace;
 use model::resource::{Endpoint, HeldClaims, Node, Place, Resting};
 use model::snapshot::{Detail, EntryPoint, KeptSet, ReverseZone, Status};
 use model::{ClusterName, DnsName, ObjectName, ObjectRef, Since};
@@ -231,6 +232,9 @@ pub struct ClusterStatus {
     /// While no node is ready: the last addresses of the `apps` name, which stay for the Zone's grace time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptStatus>,
+    /// Where its control plane meets the resolver: what `dnsConfig` of its pods has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolver: Option<ResolverStatus>,
 }
 
 impl ClusterStatus {
@@ -262,6 +266,30 @@ pub struct NodeStatus {
     pub addresses: List<Text<IpAddr>, 8>,
     /// Whether it is ready, and neither cordoned nor terminating.
     pub ready: bool,
+}
+
+/// Where a cluster's control plane meets the resolver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolverStatus {
+    /// The resolver's port that is this cluster's own: whoever asks there is answered as its control plane.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+    /// The name server for its pods: an address whose port 53 leads to the port above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Text<IpAddr>>,
+}
+
+impl ResolverStatus {
+    pub(crate) fn into_model(self) -> Option<ResolverPlace> {
+        (self.port != 0).then_some(ResolverPlace { port: self.port, address: self.address.map(|address| address.0) })
+    }
+}
+
+impl From<ResolverPlace> for ResolverStatus {
+    fn from(ResolverPlace { port, address }: ResolverPlace) -> Self {
+        Self { port, address: address.map(Text) }
+    }
 }
 
 /// Addresses that stay although no node is ready.
@@ -427,7 +455,7 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
         (_, Detail::Zone { serial, digest }) => {
             serde_json::to_value(ZoneStatus { conditions, serial: Some(*serial), digest: Some(digest.to_string()) })
         }
-        (_, Detail::Cluster { api_name, apps_name, ready_nodes, state, kept }) => {
+        (_, Detail::Cluster { api_name, apps_name, ready_nodes, state, kept, resolver }) => {
             let state = if status.refusal().is_some() { REFUSED } else { state };
             serde_json::to_value(ClusterStatus {
                 conditions,
@@ -436,6 +464,7 @@ pub fn to_json(kind: Kind, status: &Status) -> serde_json::Value {
                 ready_nodes: Some(u32::try_from(*ready_nodes).unwrap_or(u32::MAX)),
                 state: Some(state.into()),
                 kept: kept.as_ref().map(KeptStatus::from),
+                resolver: resolver.map(ResolverStatus::from),
                 nodes: List::default(),
                 ingresses: List::default(),
                 more_ingresses: false,

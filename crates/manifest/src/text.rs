@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use k8s_openapi::jiff;
 use model::identity::IdentityError;
+use model::inside::InnerTarget;
 use model::name::NameTemplate;
 use model::network::CidrError;
+use model::resolver::DNS_PORT;
 use model::{Cidr, ClusterId, ClusterName, DnsName, ObjectName, Timestamp};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error as _, Visitor};
@@ -279,6 +281,65 @@ impl Written for SocketAddr {
     }
 }
 
+impl Written for InnerTarget {
+    const NAME: &'static str = "InnerTarget";
+    const EXPECTED: &'static str = "an address or a name with its port, such as 10.0.0.1:443 or ingress.web.svc:443";
+
+    fn schema() -> Schema {
+        let label = "[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?";
+        let port = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
+        json_schema!({
+            "type": "string",
+            // The longest name, its final dot, and a port.
+            "maxLength": 260,
+            "pattern": format!(r"^(\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]|{label}(\.{label})*\.?):{port}$"),
+            "x-kubernetes-validations": [{
+                // What ends with a number is an address, or nothing.
+                "rule": r"self.startsWith('[') ? isIP(self.substring(1, self.lastIndexOf(']'))) : (!self.matches('(^|[.])[0-9][^.]*[.]?:[0-9]+$') || isIP(self.substring(0, self.lastIndexOf(':'))))",
+                "message": "must be an address or a name with its port, such as 192.0.2.1:443, [2001:db8::1]:443 or ingress.web.svc:443",
+            }],
+        })
+    }
+}
+
+/// Where a DNS server answers: an address, and its port where that is not 53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DnsServer(pub SocketAddr);
+
+impl FromStr for DnsServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = IpAddr::read(text) {
+            return Ok(Self(SocketAddr::new(address, DNS_PORT)));
+        }
+        SocketAddr::read(text).map(Self).map_err(|_| format!("{text:?} is not {}", Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for DnsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.port() == DNS_PORT { self.0.ip().fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+impl Written for DnsServer {
+    const NAME: &'static str = "DnsServer";
+    const EXPECTED: &'static str = "the address of a DNS server, such as 10.10.10.10 or 10.10.10.10:5353";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 53,
+            "pattern": r"^([0-9a-fA-F:.]+|([0-9.]+|\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]):([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))$",
+            "x-kubernetes-validations": [{
+                "rule": "isIP(self) || isIP(self.startsWith('[') ? self.substring(1, self.lastIndexOf(']')) : self.substring(0, self.lastIndexOf(':')))",
+                "message": "must be an IPv4 or IPv6 address, with its port where that is not 53",
+            }],
+        })
+    }
+}
+
 /// A length of time such as `5s`, `250ms` or `1h30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
@@ -436,6 +497,22 @@ mod tests {
             ("::ffff:10.0.0.0/104", false),
         ] {
             assert_eq!(Cidr::read(cidr).is_ok(), accepted, "{cidr}");
+        }
+    }
+
+    #[test]
+    fn dns_servers_are_read_and_written() {
+        for (text, address) in [
+            ("10.10.10.10", "10.10.10.10:53"),
+            ("10.10.10.10:5353", "10.10.10.10:5353"),
+            ("2001:db8::a", "[2001:db8::a]:53"),
+            ("[2001:db8::a]:5353", "[2001:db8::a]:5353"),
+        ] {
+            let read = DnsServer::read(text).unwrap();
+            assert_eq!((read.0.to_string().as_str(), read.to_string().as_str()), (address, text));
+        }
+        for bad in ["", "dns", "10.10.10", "10.10.10.10:0", "10.10.10.10:", "::ffff:10.0.0.1", "[::1]"] {
+            assert!(DnsServer::read(bad).is_err(), "{bad}");
         }
     }
 

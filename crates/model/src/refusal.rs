@@ -184,6 +184,10 @@ pub enum Refusal {
     CertificateHeld { host: Option<DnsName>, holder: ObjectRef },
     #[error("it does not say where its ingress controller is reached; give `{field}` of Cluster {cluster}")]
     NoIngressAddress { cluster: ClusterName, field: &'static str },
+    #[error(
+        "Cluster {cluster} is reached through the tunnel (spec.ingress.mode: hub), where DNS cannot send clients; use `entry: vip`"
+    )]
+    BehindTunnel { cluster: ClusterName },
 
     #[error("nothing is placed in namespace {namespace} of any cluster, which is Kubernetes' own")]
     SystemNamespace { namespace: ObjectName },
@@ -299,6 +303,7 @@ impl Refusal {
             Self::HostNotInRules => "HostNotInRules",
             Self::CertificateHeld { .. } => "CertificateTaken",
             Self::NoIngressAddress { .. } => "NoIngressAddress",
+            Self::BehindTunnel { .. } => "BehindTunnel",
             Self::SystemNamespace { .. } => "SystemNamespace",
             Self::NotPlaced { .. } => "NotPlaced",
             Self::AlreadyThere { .. } => "AlreadyThere",

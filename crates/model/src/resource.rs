@@ -8,12 +8,14 @@ use std::time::Duration;
 use crate::digest::Digest;
 use crate::fact::{Since, Timestamp};
 use crate::identity::{ClusterId, ClusterName, ObjectName, ObjectRef};
+use crate::inside::Inside;
 use crate::name::{DnsName, NameTemplate};
 use crate::network::{Cidr, Location};
 use crate::placement::Placements;
 use crate::policy::{RecordClaim, Refused};
 use crate::proof::Proof;
 use crate::refusal::Refusal;
+use crate::resolver::ResolverPart;
 use crate::snapshot::KeptSet;
 use crate::zone_file::ZoneFile;
 
@@ -107,6 +109,8 @@ pub struct Cluster {
     pub allowed_sources: Arc<[Cidr]>,
     pub proof: Arc<Proof>,
     pub limits: Limits,
+    /// What the control planes' resolver knows of it.
+    pub resolver: ResolverPart,
     /// What whoever plans for the others has kept while no node is ready; it counts where the last addresses are not
     /// known first-hand.
     pub kept: Option<KeptSet>,
@@ -243,6 +247,8 @@ pub struct IngressController {
     pub http: Vec<SocketAddr>,
     /// Where it takes HTTPS.
     pub https: Vec<SocketAddr>,
+    /// Where it is inside the cluster, of one that is reached through the tunnel; it has no addresses outside then.
+    pub inside: Arc<Inside>,
 }
 
 /// What the `apps` name of a cluster points at.

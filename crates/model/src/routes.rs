@@ -1,15 +1,16 @@
 //! Which HTTP request goes where: hosts first, then paths, as `networking.k8s.io/v1` has it.
 
 use std::cmp::Reverse;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rpds::HashTrieMapSync;
 
 use crate::identity::{ClusterName, ObjectName, ObjectRef};
-use crate::ingress::{Backend, Certificate, FederationPolicy, PathMatch, RouteOptions};
+use crate::ingress::{Backend, Certificate, FederationPolicy, PathMatch, RouteOptions, UpstreamTls};
+use crate::inside::Place;
 use crate::name::DnsName;
-use crate::network::Location;
+use crate::network::{Cidr, Location};
 use crate::steering::{Known, Unhealthy};
 
 /// Every host that is served. Successive versions share what did not change.
@@ -19,11 +20,14 @@ pub struct HttpTable {
     pub(crate) hosts: HashTrieMapSync<DnsName, Arc<Host>>,
     /// Rules without a host, by the suffixes of their tenant: they have what no host of the tenant's has.
     pub(crate) elsewhere: HashTrieMapSync<DnsName, Arc<Host>>,
+    /// What comes by `apps` wildcards through the tunnel, by what those stand under.
+    pub(crate) apps: HashTrieMapSync<DnsName, Arc<Host>>,
 }
 
 impl HttpTable {
-    /// The host of a request: the very name, then the wildcard that stands for its first label and no more, then whoever
-    /// owns the deepest suffix and serves every host of its own.
+    /// The host of a request: the very name, then the wildcard that stands for its first label and no more, then what is deepest
+    /// of the `apps` wildcard that it lies under, at any depth as DNS has it, and of the suffix below which somebody serves every
+    /// host of its own; where they are alike the wildcard, which is somebody's in particular.
     pub fn host(&self, name: &DnsName) -> Option<&Arc<Host>> {
         self.find(name).map(|found| found.host)
     }
@@ -40,7 +44,12 @@ impl HttpTable {
         if name.is_wildcard() {
             return elsewhere();
         }
-        self.hosts.get_key_value(name).map(found(HostRule::Name)).or_else(wildcard).or_else(elsewhere)
+        let others = || match (below(&self.apps, name).map(found(HostRule::Apps)), elsewhere()) {
+            (Some(apps), Some(elsewhere)) if !is_below(elsewhere.place, apps.place) => Some(apps),
+            (apps, None) => apps,
+            (_, elsewhere) => elsewhere,
+        };
+        self.hosts.get_key_value(name).map(found(HostRule::Name)).or_else(wildcard).or_else(others)
     }
 
     /// Every host by its pattern, in no order.
@@ -48,7 +57,12 @@ impl HttpTable {
         self.hosts.iter()
     }
 
-    /// Every entry, as often as a route leads to it.
+    /// What comes by `apps` wildcards, by what those stand under, in no order.
+    pub fn apps(&self) -> impl Iterator<Item = (&DnsName, &Arc<Host>)> {
+        self.apps.iter()
+    }
+
+    /// Every entry of an Ingress, as often as a route leads to it.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let hosts = self.hosts.values().chain(self.elsewhere.values());
         hosts.flat_map(|host| host.routes.iter().map(|route| &route.entry).chain(&host.default))
@@ -57,12 +71,33 @@ impl HttpTable {
     /// Of hosts by their patterns, without a plan.
     pub fn of(hosts: impl IntoIterator<Item = (DnsName, Host)>) -> Self {
         let hosts = hosts.into_iter().map(|(pattern, host)| (pattern, Arc::new(host))).collect();
-        Self { hosts, elsewhere: HashTrieMapSync::default() }
+        Self { hosts, ..Self::default() }
+    }
+
+    /// With what comes by `apps` wildcards, by what those stand under.
+    pub fn with_apps(mut self, apps: impl IntoIterator<Item = (DnsName, Host)>) -> Self {
+        self.apps = apps.into_iter().map(|(subtree, host)| (subtree, Arc::new(host))).collect();
+        self
     }
 
     pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty() && self.elsewhere.is_empty()
+        self.hosts.is_empty() && self.elsewhere.is_empty() && self.apps.is_empty()
     }
+}
+
+/// Of what stands under names, the deepest that a name lies below. RFC 4592 2.2.1: what a wildcard stands under is not its own.
+pub(crate) fn below<'a, T>(table: &'a HashTrieMapSync<DnsName, T>, name: &DnsName) -> Option<(&'a DnsName, &'a T)> {
+    // A name has up to 127 labels; most tables have nothing.
+    if table.is_empty() || name.is_wildcard() {
+        return None;
+    }
+    let mut places = std::iter::successors(name.parent(), DnsName::parent);
+    places.find_map(|place| table.get_key_value(&place))
+}
+
+/// Whether the one stands below the other and is not the same.
+pub(crate) fn is_below(name: &DnsName, other: &DnsName) -> bool {
+    name != other && name.is_at_or_under(other)
 }
 
 /// A host, and why it is the one.
@@ -81,6 +116,8 @@ pub enum HostRule {
     Name,
     /// Those for a wildcard.
     Wildcard,
+    /// None: it is the cluster's whose `apps` wildcard it is.
+    Apps,
     /// Those without a host.
     AnyHost,
 }
@@ -97,6 +134,8 @@ pub struct Host {
     pub certificate: Option<Arc<Certificate>>,
     /// Where the certificate is from, as far as that is known.
     pub secret: Option<Arc<ObjectRef>>,
+    /// Who may ask; everybody, if there is no list.
+    pub allowed_sources: Option<Arc<[Cidr]>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +153,12 @@ impl Host {
         certificate: Option<Arc<Certificate>>,
     ) -> Self {
         routes.sort_by_key(|route| route.path.rank());
-        Self { tenant, routes, default, certificate, secret: None }
+        Self { tenant, routes, default, certificate, secret: None, allowed_sources: None }
+    }
+
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let is_in = |ranges: &Arc<[Cidr]>| ranges.iter().any(|range| range.contains(client));
+        self.allowed_sources.as_ref().is_none_or(is_in)
     }
 
     /// Where a path leads; it is compared as it was sent, without the query.
@@ -194,9 +238,37 @@ pub struct Member {
     pub uid: Arc<str>,
     pub location: Location,
     /// Where its ingress controller takes plain HTTP.
-    pub http: Vec<SocketAddr>,
+    pub http: Vec<Place>,
     /// Where it takes HTTPS.
-    pub https: Vec<SocketAddr>,
+    pub https: Vec<Place>,
+}
+
+/// Where a member is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places<'a> {
+    pub list: &'a [Place],
+    /// Whether TLS is spoken there.
+    pub is_tls: bool,
+}
+
+impl Member {
+    /// Whether it is reached through the tunnel; then it has no other places.
+    pub fn is_inside(&self) -> bool {
+        self.http.iter().chain(&self.https).any(|place| matches!(place, Place::Inside(_)))
+    }
+
+    /// Where a policy has it asked. The tunnel is as good as TLS: who is at its other end has proved it. So TLS is spoken in it
+    /// only where the policy says more of it than everybody does, or where nothing else is taken.
+    pub fn places(&self, upstream: &UpstreamTls) -> Places<'_> {
+        let is_tls = match upstream {
+            UpstreamTls::Plain => false,
+            UpstreamTls::Verified { authorities } if authorities.is_empty() => {
+                !self.is_inside() || self.http.is_empty()
+            }
+            UpstreamTls::Verified { .. } | UpstreamTls::Unverified => true,
+        };
+        Places { list: if is_tls { &self.https } else { &self.http }, is_tls }
+    }
 }
 
 #[cfg(test)]
@@ -296,12 +368,17 @@ mod tests {
 
     #[test]
     fn hosts_match_as_kubernetes_says() {
-        use HostRule::{AnyHost, Name, Wildcard};
+        use HostRule::{AnyHost, Apps, Name, Wildcard};
         let name = |text: &str| DnsName::parse(text).unwrap();
         let called = |tenant: &str| Host::new(tenant.parse().unwrap(), Vec::new(), None, None);
         let patterns = ["foo.bar.com", "*.foo.com", "exact.foo.com"];
         let mut table = HttpTable::of(patterns.map(|pattern| (name(pattern), called(&pattern.replace('*', "any")))));
         table.elsewhere.insert_mut(name("acme.test"), Arc::new(called("elsewhere")));
+        table.elsewhere.insert_mut(name("c1.test"), Arc::new(called("elsewhere")));
+        table.elsewhere.insert_mut(name("deep.c1.test"), Arc::new(called("elsewhere")));
+        table.hosts.insert_mut(name("shop.c1.test"), Arc::new(called("shop")));
+        table.hosts.insert_mut(name("*.dev.c1.test"), Arc::new(called("dev")));
+        let table = table.with_apps(["c1.test", "c2.c1.test"].map(|subtree| (name(subtree), called(subtree))));
         for (asked, expected, by) in [
             ("foo.bar.com", Some("foo.bar.com"), Some((Name, "foo.bar.com"))),
             ("FOO.bar.com", Some("foo.bar.com"), Some((Name, "foo.bar.com"))),
@@ -314,6 +391,19 @@ mod tests {
             ("acme.test", Some("elsewhere"), Some((AnyHost, "acme.test"))),
             ("a.b.acme.test", Some("elsewhere"), Some((AnyHost, "acme.test"))),
             ("acme.test.evil", None, None),
+            // What an `apps` wildcard stands under is not its own, and what somebody has is not either.
+            ("c1.test", Some("elsewhere"), Some((AnyHost, "c1.test"))),
+            ("a.c1.test", Some("c1.test"), Some((Apps, "c1.test"))),
+            ("a.b.c.c1.test", Some("c1.test"), Some((Apps, "c1.test"))),
+            ("a.c2.c1.test", Some("c2.c1.test"), Some((Apps, "c2.c1.test"))),
+            ("c2.c1.test", Some("c1.test"), Some((Apps, "c1.test"))),
+            ("shop.c1.test", Some("shop"), Some((Name, "shop.c1.test"))),
+            ("a.shop.c1.test", Some("c1.test"), Some((Apps, "c1.test"))),
+            ("a.dev.c1.test", Some("dev"), Some((Wildcard, "*.dev.c1.test"))),
+            ("a.b.dev.c1.test", Some("c1.test"), Some((Apps, "c1.test"))),
+            ("a.deep.c1.test", Some("elsewhere"), Some((AnyHost, "deep.c1.test"))),
+            ("*.c1.test", Some("elsewhere"), Some((AnyHost, "c1.test"))),
+            ("evilc1.test", None, None),
         ] {
             let found = table.host(&name(asked)).map(|host| host.tenant.to_string());
             assert_eq!(found.as_deref(), expected, "{asked}");

@@ -15,6 +15,7 @@ use crate::digest::Digest;
 use crate::fact::Timestamp;
 use crate::identity::{ClusterId, ClusterName, Kind, ObjectName, ObjectRef};
 use crate::ingress::Steering;
+use crate::inside::InnerTarget;
 use crate::name::DnsName;
 use crate::network::{Cidr, Location};
 use crate::plan::AGENTS_LABEL;
@@ -22,8 +23,9 @@ use crate::policy::{self, Applicant, Ground, Holding, RecordClaim, Refused};
 use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
+use crate::resolver::{ResolverPart, ResolverPlace};
 use crate::resource::{HeldClaims, Limits, Place, Resting};
-use crate::routes::HttpTable;
+use crate::routes::{Host, HostRule, HttpTable, below, is_below};
 use crate::steering::{MemberKey, Unhealthy};
 use crate::zone_file::ZoneFile;
 
@@ -35,6 +37,8 @@ pub struct Snapshot {
     pub(crate) clusters: HashTrieMapSync<ClusterName, Arc<ClusterPart>>,
     pub(crate) routes_by_id: HashTrieMapSync<ClusterId, Arc<Route>>,
     pub(crate) routes_by_server_name: HashTrieMapSync<DnsName, Arc<Route>>,
+    /// What comes by `apps` wildcards and goes through the tunnel, by what those stand under.
+    pub(crate) apps_routes: HashTrieMapSync<DnsName, Arc<Route>>,
     pub(crate) http: HttpTable,
     /// Ingresses of others' classes, of which nothing is said.
     pub(crate) foreign: HashTrieSetSync<ObjectRef>,
@@ -65,7 +69,20 @@ impl Snapshot {
         self.routes_by_server_name.get(name)
     }
 
-    /// Every route and the server name that leads to it, in no order.
+    /// Where TLS goes by the `apps` wildcard that a name lies under, at any depth as DNS answers it; the deepest one's. What an
+    /// Ingress has is no wildcard's, whether there is a certificate for it or not. Names of control planes come first, too, and
+    /// are for others to ask for.
+    pub fn route_by_apps(&self, name: &DnsName) -> Option<&Arc<Route>> {
+        let (subtree, route) = below(&self.apps_routes, name)?;
+        let is_others = self.http.find(name).is_some_and(|found| match found.by {
+            HostRule::Name | HostRule::Wildcard => true,
+            HostRule::AnyHost => is_below(found.place, subtree),
+            HostRule::Apps => false,
+        });
+        (!is_others).then_some(route)
+    }
+
+    /// Every route and the server name that leads to it, in no order; those of wildcards aside.
     pub fn routes(&self) -> impl Iterator<Item = (&DnsName, &Arc<Route>)> {
         self.routes_by_server_name.iter()
     }
@@ -184,6 +201,11 @@ impl Snapshot {
         self.statuses.iter()
     }
 
+    /// The accepted clusters, in no order.
+    pub fn clusters(&self) -> impl Iterator<Item = (&ClusterName, &Arc<ClusterPart>)> {
+        self.clusters.iter()
+    }
+
     pub fn cluster_count(&self) -> usize {
         self.clusters.size()
     }
@@ -263,12 +285,27 @@ pub struct ClusterPart {
     pub hand_out: bool,
     /// The API server's route is the first. None while the door is closed.
     pub routes: Vec<(DnsName, Arc<Route>)>,
+    /// What its `apps` wildcard leads to through the tunnel. It does not depend on the control plane's door.
+    pub apps: Option<Apps>,
+    /// What the control planes' resolver knows of it.
+    pub resolver: Arc<ResolverPart>,
     /// What it holds for its tenant and for its control plane.
     pub holding: Arc<Holding>,
     /// When the last addresses of the `apps` name go, while no node is ready.
     pub(crate) withdraw_at: Option<Timestamp>,
     /// They stay although that is over, as too many others would go too.
     pub held: bool,
+}
+
+/// What comes by the `apps` wildcard of a cluster, and goes to its ingress controller through the tunnel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Apps {
+    /// What the wildcard stands under.
+    pub subtree: DnsName,
+    /// TLS, by its server name; it ends in the cluster.
+    pub tls: Option<Arc<Route>>,
+    /// HTTP, by its host.
+    pub http: Option<Arc<Host>>,
 }
 
 /// A name that a tenant claimed and has.
@@ -388,20 +425,30 @@ impl NameRecords {
 pub struct Route {
     pub cluster: ClusterName,
     pub tenant: ObjectName,
-    /// `kube-apiserver`, or the name of the control-plane service.
+    /// `kube-apiserver`, the name of the control-plane service, or `ingress`.
     pub service: Arc<str>,
-    /// Never empty.
+    /// Empty only where it is reached from inside its cluster.
     pub upstreams: Vec<SocketAddr>,
+    /// Where its cluster's agent reaches it.
+    pub inside: Vec<InnerTarget>,
     pub allowed_sources: Arc<[Cidr]>,
     /// For connections that select the cluster by its id.
     pub proof: Arc<Proof>,
-    /// For all routes of the cluster together.
+    /// For all routes to the cluster's control plane together, or for its applications.
     pub limits: Limits,
     /// For all clusters of the tenant together.
     pub tenant_limits: Limits,
 }
 
 impl Route {
+    /// What everything is called that comes by an `apps` wildcard.
+    pub const INGRESS: &'static str = "ingress";
+
+    /// Whether it goes through the tunnel.
+    pub fn is_inside(&self) -> bool {
+        !self.inside.is_empty()
+    }
+
     pub fn admits(&self, client: IpAddr) -> bool {
         self.allowed_sources.iter().any(|range| range.contains(client))
     }
@@ -484,6 +531,8 @@ pub enum Detail {
         state: &'static str,
         /// While no node is ready.
         kept: Option<KeptSet>,
+        /// Where its control plane meets the resolver, as its home has written it down.
+        resolver: Option<ResolverPlace>,
     },
     AddressPool {
         given: usize,
@@ -605,6 +654,8 @@ impl Condition {
     pub const NODES_READY: &'static str = "NodesReady";
     /// Connections are let through to its control plane.
     pub const DOOR_OPEN: &'static str = "DoorOpen";
+    /// It is known where the cluster's ingress controller is reached through the tunnel.
+    pub const INGRESS_ROUTED: &'static str = "IngressRouted";
     /// The claim has an address.
     pub const ALLOCATED: &'static str = "Allocated";
     /// The address has the name that its claim gives, or the default where it gives none.

@@ -427,6 +427,7 @@ mod tests {
             id: id.into(),
             cluster: "c1".into(),
             uid: uid.into(),
+            holder: manifest::kept::Holder::Agent,
             digest: String::new(),
             issued: 0,
             expires: 0,

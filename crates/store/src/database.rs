@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::{AUTHORITIES, CLAIMS, CREDENTIALS, ClaimRow, MOMENTS, Mailbox};
 use crate::held::{HELD, RELEASES, RESTING};
+use crate::ports::PORTS;
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
 const OBJECTS: Table = TableDefinition::new("objects");
@@ -118,7 +119,7 @@ impl Database {
             for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
                 transaction.open_table(table)?;
             }
-            for table in [HELD, RESTING, RELEASES] {
+            for table in [HELD, RESTING, RELEASES, PORTS] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;

@@ -22,6 +22,7 @@ use crate::agents::ClaimRow;
 use crate::database::{Database, DatabaseError, Record};
 use crate::folder::{self, Stamp};
 use crate::parallel;
+use crate::ports::{PortDesk, Resolver};
 use crate::watch::{Dirty, Signal, Watcher};
 
 /// How long a file may be away before its objects go. Editors that write a new file and rename leave a gap, and a whole
@@ -44,6 +45,8 @@ pub struct Home {
     /// Files that are away, and since when.
     missing: BTreeMap<PathBuf, Instant>,
     held: HashMap<ObjectRef, Held>,
+    /// Where there is a resolver.
+    ports: Option<PortDesk>,
     /// The manifests that name a file, by that file.
     named_by: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
     /// What became of claims that there were before: written once the plan has said what of it is held.
@@ -122,8 +125,10 @@ pub enum OpenError {
 
 impl Home {
     /// Reads the database and then the folder. A folder that is away is an error only when nothing is known of it.
-    pub fn open(root: &Path, database: Arc<Database>) -> Result<(Self, Update), OpenError> {
+    /// Where there is a resolver, every cluster gets a port of its own there.
+    pub fn open(root: &Path, database: Arc<Database>, resolver: Option<Resolver>) -> Result<(Self, Update), OpenError> {
         let known = database.load()?;
+        let ports = resolver.map(|resolver| PortDesk::open(resolver, &database)).transpose()?;
         // Events come with real paths; a folder given as a link or relative must match them.
         let root = root.canonicalize().unwrap_or_else(|_| root.into());
         if known.is_empty() {
@@ -137,6 +142,7 @@ impl Home {
             mistaken: BTreeMap::new(),
             missing: BTreeMap::new(),
             held: HashMap::new(),
+            ports,
             named_by: BTreeMap::new(),
             later: Vec::new(),
             unsaved: BTreeMap::new(),
@@ -149,10 +155,18 @@ impl Home {
         home.rewatch();
         home.database.tell(home.watcher.sender());
         let mut recalled = home.recall(known);
+        if let Some(ports) = &mut home.ports {
+            ports.give(&mut recalled);
+        }
         recalled.extend(home.recall_claims()?);
         recalled.extend(home.database.recall_held()?);
         let update = home.refresh(&Dirty { all: true, ..Dirty::default() });
-        let update = Update { recalled, ..update };
+        let mut update = Update { recalled, ..update };
+        // A folder that is away says nothing of who is gone.
+        if let Some(ports) = home.ports.as_mut().filter(|_| update.folder.is_none()) {
+            ports.forget_others(&mut update.facts);
+            update.unsaved = update.unsaved.or(ports.save(&home.database));
+        }
         home.told = (update.refused.clone(), update.folder.clone());
         Ok((home, update))
     }
@@ -311,7 +325,11 @@ impl Home {
             self.drop_gone(&gone, &mut changes);
             self.forget_claims(&mut changes);
         }
-        let unsaved = self.save(changes.records);
+        let mut unsaved = self.save(changes.records);
+        if let Some(ports) = &mut self.ports {
+            ports.give(&mut changes.facts);
+            unsaved = unsaved.or(ports.save(&self.database));
+        }
         self.later.append(&mut changes.later);
         let (refused, folder) = (self.refused(), self.folder_error.clone());
         Update { recalled: Vec::new(), facts: changes.facts, refused, folder, unsaved }

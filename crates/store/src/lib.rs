@@ -12,10 +12,12 @@ pub mod home;
 mod hub;
 pub mod memory;
 mod parallel;
+mod ports;
 pub mod seal;
 pub mod watch;
 
 pub use database::{Database, DatabaseError, Record};
 pub use home::{FolderError, Home, RefusedFile, Update};
 pub use memory::Memory;
+pub use ports::Resolver;
 pub use seal::SealKey;

@@ -48,6 +48,52 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!(zone.gateway, Some(FrontDoor::Addresses(vec!["192.0.2.10".parse().unwrap()])));
 }
 
+/// What is inside a cluster is never taken for what is outside, and the other way around.
+#[test]
+fn an_ingress_controller_is_inside_or_outside() {
+    let list = |targets: &[model::inside::InnerTarget]| targets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (ingress, outside, http, https) in [
+        ("{https: [\"192.0.2.1:443\"], http: [\"[2001:db8::1]:80\"]}", 2, vec![], vec![]),
+        ("{mode: nodes}", 0, vec![], vec![]),
+        ("{mode: hub}", 0, vec![], vec![]),
+        (
+            "{mode: hub, https: [\"10.0.0.1:443\", \"Ingress.web.svc:8443\"]}",
+            0,
+            vec![],
+            vec!["10.0.0.1:443", "ingress.web.svc:8443"],
+        ),
+        (
+            "{mode: hub, service: {namespace: web, name: ingress}}",
+            0,
+            vec!["ingress.web.svc:80"],
+            vec!["ingress.web.svc:443"],
+        ),
+        (
+            "{mode: hub, service: {namespace: web, name: ingress, httpPort: 8080, httpsPort: 8443}}",
+            0,
+            vec!["ingress.web.svc:8080"],
+            vec!["ingress.web.svc:8443"],
+        ),
+    ] {
+        let text = format!("{CLUSTER}  ingress: {ingress}\n");
+        let Value::Cluster(cluster) = read_one(&text).unwrap().value else { panic!("no cluster") };
+        let controller = &cluster.controller;
+        assert_eq!(controller.http.len() + controller.https.len(), outside, "{ingress}");
+        assert_eq!(
+            (list(&controller.inside.http), list(&controller.inside.https)),
+            (http.into_iter().map(str::to_owned).collect(), https.into_iter().map(str::to_owned).collect()),
+            "{ingress}"
+        );
+    }
+    let text = format!(
+        "{CLUSTER}  allowedSources: [10.0.0.0/8]\n  ingress: {{mode: hub, https: [\"a:1\"], limits: {{connections: 7}}}}\n"
+    );
+    let Value::Cluster(cluster) = read_one(&text).unwrap().value else { panic!("no cluster") };
+    let inside = &cluster.controller.inside;
+    assert_eq!((inside.limits.connections, cluster.limits.connections), (Some(7), None));
+    assert_eq!(inside.allowed_sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["0.0.0.0/0", "::/0"]);
+}
+
 #[test]
 fn files_are_split_at_their_markers() {
     for (file, expected) in [

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::fact::Timestamp;
 use crate::identity::{ClusterName, ObjectName, ObjectRef};
-use crate::ingress::{Backend, EntryMode, UpstreamTls};
+use crate::ingress::{Backend, EntryMode};
 use crate::overflow::capacity::Report;
 use crate::overflow::table::{Basis, Origin, Out, Room, Table};
 use crate::overflow::waterfall::{Edge, MAX_CLUSTERS, MAX_ORIGINS, pour};
@@ -329,8 +329,7 @@ fn health(place: &Place, member: &Member, told: &Told<'_>) -> (Option<Out>, bool
     let has_address = match (place.entry.policy.entry, &place.entry.policy.upstream) {
         // Or its nodes.
         (EntryMode::Dns, _) => true,
-        (EntryMode::Vip, UpstreamTls::Plain) => !member.http.is_empty(),
-        (EntryMode::Vip, UpstreamTls::Verified { .. } | UpstreamTls::Unverified) => !member.https.is_empty(),
+        (EntryMode::Vip, upstream) => !member.places(upstream).list.is_empty(),
     };
     let (mut failing, mut ejected) = (0, false);
     for (edge, seen) in told.of(place) {

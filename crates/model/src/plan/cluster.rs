@@ -8,11 +8,16 @@ use super::zone::{Domains, address_sets};
 use crate::claim::Claim;
 use crate::fact::{Fact, Timestamp};
 use crate::identity::{Kind, ObjectName, ObjectRef};
+use crate::ingress::{Backend, FederationPolicy, Port, UpstreamTls};
+use crate::inside::{Inner, InnerTarget, Place};
 use crate::name::{DnsName, NameTemplate};
 use crate::policy::Holding;
 use crate::refusal::Refusal;
 use crate::resource::{Cluster, FrontDoor, IngressMode, Tenant, Upstream, Zone};
-use crate::snapshot::{ClusterPart, Condition, Detail, KeptSet, NameRecords, RecordData, RecordSet, Route, Status};
+use crate::routes::{Entry, Host, Member};
+use crate::snapshot::{
+    Apps, ClusterPart, Condition, Detail, KeptSet, NameRecords, RecordData, RecordSet, Route, Status,
+};
 use crate::zone_file::ZoneFile;
 
 /// The service name of every cluster's first route.
@@ -154,6 +159,8 @@ pub(super) fn part(
         authoritative: zone.authoritative,
         hand_out: zone.hand_out,
         routes: routes(cluster, tenant, draft),
+        apps: apps_part(cluster, tenant, draft, &uid),
+        resolver: Arc::new(cluster.resolver.clone()),
         holding: Arc::new(holding(cluster, draft, uid)),
         withdraw_at,
         held,
@@ -233,6 +240,7 @@ fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Ar
             tenant: cluster.tenant.clone(),
             service,
             upstreams: upstreams.to_vec(),
+            inside: Vec::new(),
             allowed_sources: Arc::clone(&cluster.allowed_sources),
             proof: Arc::clone(&cluster.proof),
             limits: cluster.limits,
@@ -249,6 +257,67 @@ fn routes(cluster: &Cluster, tenant: &Tenant, draft: &Draft) -> Vec<(DnsName, Ar
     api_server.into_iter().chain(services).collect()
 }
 
+/// What the `apps` wildcard leads to through the tunnel; nothing where it does not, or where it is not said whereto.
+fn apps_part(cluster: &Cluster, tenant: &Tenant, draft: &Draft, uid: &Arc<str>) -> Option<Apps> {
+    let inside = &cluster.controller.inside;
+    if cluster.ingress != IngressMode::Hub || (inside.http.is_empty() && inside.https.is_empty()) {
+        return None;
+    }
+    let tls = (!inside.https.is_empty()).then(|| {
+        Arc::new(Route {
+            cluster: cluster.name.clone(),
+            tenant: cluster.tenant.clone(),
+            service: Route::INGRESS.into(),
+            upstreams: Vec::new(),
+            inside: inside.https.clone(),
+            allowed_sources: Arc::clone(&inside.allowed_sources),
+            proof: Arc::default(),
+            limits: inside.limits,
+            tenant_limits: tenant.limits,
+        })
+    });
+    let http = inside.http.first().map(|first| Arc::new(apps_host(cluster, first, uid)));
+    Some(Apps { subtree: draft.subtree(), tls, http })
+}
+
+/// One entry for whatever host and path: what is there is for the cluster's own ingress controller to know.
+fn apps_host(cluster: &Cluster, first: &InnerTarget, uid: &Arc<str>) -> Host {
+    let service = Route::INGRESS.parse().expect("this is a name");
+    let entry = Entry {
+        object: ObjectRef::cluster_scoped(Kind::Cluster, (&cluster.name).into()),
+        tenant: cluster.tenant.clone(),
+        backend: Backend { service, port: Port::Number(first.port) },
+        options: Arc::default(),
+        policy: Arc::new(FederationPolicy { upstream: UpstreamTls::Plain, ..FederationPolicy::default() }),
+        members: Arc::new([Arc::new(member_of(cluster, uid))]),
+        unready: Arc::new([]),
+    };
+    let mut host = Host::new(cluster.tenant.clone(), Vec::new(), Some(Arc::new(entry)), None);
+    host.allowed_sources = Some(Arc::clone(&cluster.controller.inside.allowed_sources));
+    host
+}
+
+/// A cluster as requests are sent to it: from here, or through the tunnel.
+pub(super) fn member_of(cluster: &Cluster, uid: &Arc<str>) -> Member {
+    let controller = &cluster.controller;
+    let inner = |target: &InnerTarget| {
+        let (cluster, uid, target) = (cluster.name.clone(), Arc::clone(uid), target.clone());
+        Place::Inside(Arc::new(Inner { cluster, uid, target }))
+    };
+    let (http, https) = match cluster.ingress {
+        IngressMode::Hub => {
+            let inside = &controller.inside;
+            (inside.http.iter().map(inner).collect(), inside.https.iter().map(inner).collect())
+        }
+        IngressMode::Nodes => {
+            let outside = |addresses: &[std::net::SocketAddr]| addresses.iter().copied().map(Place::from).collect();
+            (outside(&controller.http), outside(&controller.https))
+        }
+    };
+    let location = cluster.location.clone();
+    Member { cluster: cluster.name.clone(), uid: Arc::clone(uid), location, http, https }
+}
+
 pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &ClusterPart) -> Status {
     let ready_nodes = cluster.nodes.iter().filter(|node| node.ready).count();
     let (published, nodes_ready) = (published(draft, zone), nodes_ready(cluster, draft, zone, part));
@@ -258,8 +327,34 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
         ready_nodes,
         state: state(cluster, &published, &nodes_ready),
         kept: part.kept_set(),
+        resolver: cluster.resolver.place,
     };
-    Status::accepted([published, nodes_ready, door_open(cluster)], detail)
+    let conditions = [published, nodes_ready, door_open(cluster)].into_iter().chain(ingress_routed(cluster));
+    Status::accepted(conditions, detail)
+}
+
+/// Whether it is known where its ingress controller is reached through the tunnel, of a cluster that is reached so.
+fn ingress_routed(cluster: &Cluster) -> Option<Condition> {
+    if cluster.ingress != IngressMode::Hub {
+        return None;
+    }
+    let inside = &cluster.controller.inside;
+    let list = |targets: &[InnerTarget]| targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (holds, reason, message) = match (inside.http.is_empty(), inside.https.is_empty()) {
+        (true, true) => {
+            let lack = "spec.ingress has mode hub, and neither a service nor http or https says where the cluster's ingress controller is";
+            (false, "NoTarget", lack.to_owned())
+        }
+        (true, false) => (true, "OnlyTLS", format!("TLS goes to {}; spec.ingress.http is empty", list(&inside.https))),
+        (false, true) => {
+            (true, "OnlyHTTP", format!("HTTP goes to {}; spec.ingress.https is empty", list(&inside.http)))
+        }
+        (false, false) => {
+            let (http, https) = (list(&inside.http), list(&inside.https));
+            (true, "Tunnel", format!("TLS goes to {https} and HTTP to {http}, through the tunnel"))
+        }
+    };
+    Some(Condition::new(Condition::INGRESS_ROUTED, holds, reason, message))
 }
 
 /// Whether connections are let through to its control plane.

@@ -189,6 +189,7 @@ impl Federation {
                     && before.labels == after.labels
                     && before.location == after.location
                     && before.controller == after.controller
+                    && before.ingress == after.ingress
             }
             _ => false,
         };

@@ -199,6 +199,7 @@ impl Step {
             for entry in old.routes.iter().filter(|entry| !keeps_route(part.as_ref(), entry)) {
                 next.routes_by_server_name.remove_mut(&entry.0);
             }
+            self.leave_apps(old, part.as_ref(), next);
         }
         let changed_names = changed.iter().map(|(name, ..)| name.clone()).collect();
         for (name, old, part) in changed {
@@ -220,6 +221,7 @@ impl Step {
             for entry in part.routes.iter().filter(|entry| !keeps_route(old, entry)) {
                 next.routes_by_server_name.insert_mut(entry.0.clone(), Arc::clone(&entry.1));
             }
+            self.enter_apps(old, &part, next);
             next.clusters.insert_mut(name, Arc::new(part));
         }
         changed_names

@@ -7,6 +7,7 @@ mod federation;
 mod fleet;
 mod gate;
 mod hub;
+mod inside;
 mod properties;
 mod records;
 mod refused;

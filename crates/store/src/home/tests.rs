@@ -37,7 +37,11 @@ struct Fixture {
 
 impl Fixture {
     fn open(root: &Path, database: Database) -> Result<Self, OpenError> {
-        let (home, update) = Home::open(root, Arc::new(database))?;
+        Self::open_with(root, database, None)
+    }
+
+    fn open_with(root: &Path, database: Database, resolver: Option<Resolver>) -> Result<Self, OpenError> {
+        let (home, update) = Home::open(root, Arc::new(database), resolver)?;
         let mut fixture = Self { home, planner: Planner::default(), refused: Vec::new(), folder_error: None };
         fixture.absorb(update);
         Ok(fixture)
@@ -422,4 +426,49 @@ fn a_bad_zone_file_is_told_with_its_line_and_the_old_zone_keeps_serving() {
     assert_eq!(records(&fixture), [[192, 0, 2, 80]]);
     fs::write(&file, "www A 192.0.2.81\n").unwrap();
     fixture.until("it is mended", |fixture| records(fixture) == [[192, 0, 2, 81]]);
+}
+
+/// Ports are kept over a restart, freed by who is gone, and given to who waits.
+#[test]
+fn clusters_have_ports_of_the_resolver() {
+    let data = tempfile::tempdir().unwrap();
+    let files =
+        [("c1.yaml", cluster("c1", "one")), ("c2.yaml", cluster("c2", "two")), ("c3.yaml", cluster("c3", "three"))];
+    let root = folder(&[("base.yaml", BASE)]);
+    let open = |range: &str| {
+        let resolver = Resolver { address: Some([127, 0, 0, 1].into()), ports: range.parse().unwrap() };
+        Fixture::open_with(root.path(), Database::open(data.path()).unwrap(), Some(resolver)).unwrap()
+    };
+    let port = |fixture: &Fixture, name: &str| {
+        let part = Arc::clone(fixture.snapshot().cluster(&name.parse().unwrap())?);
+        let place = part.resolver.place?;
+        assert_eq!(place.address, Some([127, 0, 0, 1].into()));
+        Some(place.port)
+    };
+    let ports = |fixture: &Fixture| ["c1", "c2", "c3"].map(|name| port(fixture, name));
+
+    let mut fixture = open("5401-5402");
+    // The last in the alphabet is the earliest.
+    for (name, text) in files.iter().rev() {
+        fs::write(root.path().join(name), text).unwrap();
+        let id = text.split("clusterID: ").nth(1).unwrap().lines().next().unwrap();
+        fixture.until(name, |fixture| fixture.serves(id));
+    }
+    assert_eq!(ports(&fixture), [None, Some(5402), Some(5401)]);
+    drop(fixture);
+    let mut fixture = open("5401-5402");
+    assert_eq!(ports(&fixture), [None, Some(5402), Some(5401)], "a restart moved them");
+    fs::remove_file(root.path().join("c3.yaml")).unwrap();
+    fixture.until("c1 has the free one", |fixture| port(fixture, "c1").is_some());
+    assert_eq!(ports(&fixture), [Some(5401), Some(5402), None]);
+    drop(fixture);
+    fs::remove_file(root.path().join("c1.yaml")).unwrap();
+    // Gone while nobody looked: it is missed for a moment, and then its port is free.
+    let mut fixture = open("5401-5402");
+    fixture.until("c1 is gone", |fixture| !fixture.serves("one"));
+    fs::write(root.path().join("c3.yaml"), cluster("c3", "three")).unwrap();
+    fixture.until("c3 is back", |fixture| fixture.serves("three"));
+    assert_eq!(ports(&fixture), [None, Some(5402), Some(5401)]);
+    drop(fixture);
+    assert_eq!(ports(&open("6001-6009")), [None, Some(6001), Some(6002)], "another range");
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::Kind;
 use crate::ingress::{FederationPolicy, Overflow, PathMatch, Port, Steering};
+use crate::inside::Place as Where;
 use crate::name::DnsName;
 use crate::network::{Coordinates, Location};
 use crate::overflow::table::{Reason, Row};
@@ -38,8 +39,8 @@ fn member(name: &str) -> Arc<Member> {
         cluster: cluster(name),
         uid: format!("uid-of-{name}").into(),
         location: location(name),
-        http: vec!["192.0.2.1:80".parse().unwrap()],
-        https: vec!["192.0.2.1:443".parse().unwrap()],
+        http: vec![Where::Address("192.0.2.1:80".parse().unwrap())],
+        https: vec![Where::Address("192.0.2.1:443".parse().unwrap())],
     })
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use super::{Federation, State, World};
 use crate::identity::{ClusterName, Kind, ObjectName, ObjectRef};
-use crate::ingress::{Backend, EntryMode, FederationPolicy, OUR_CLASS, Override, UpstreamTls};
+use crate::ingress::{Backend, EntryMode, FederationPolicy, OUR_CLASS, Override};
 use crate::name::DnsName;
 use crate::placement::SYSTEM_NAMESPACES;
 use crate::plan::ClusterState;
-use crate::plan::cluster::{door_sets, ready_addresses};
+use crate::plan::cluster::{door_sets, member_of, ready_addresses};
 use crate::plan::records::hosts::HostAsk;
 use crate::plan::zone::address_sets;
 use crate::policy::{self, Placed};
 use crate::record::RecordSet;
 use crate::refusal::Refusal;
-use crate::resource::Cluster;
+use crate::resource::{Cluster, IngressMode};
 use crate::routes::Member;
 use crate::snapshot::{IngressCopy, SteeredMember, SteeredName};
 use crate::steering::{MemberKey, Unhealthy};
@@ -178,13 +178,7 @@ impl Federation {
     /// As it was before, where it is the same.
     fn member(&mut self, state: &ClusterState) -> Arc<Member> {
         let cluster = &state.cluster;
-        let member = Member {
-            cluster: cluster.name.clone(),
-            uid: state.seniority.since.uid(&cluster.name),
-            location: cluster.location.clone(),
-            http: cluster.controller.http.clone(),
-            https: cluster.controller.https.clone(),
-        };
+        let member = member_of(cluster, &state.seniority.since.uid(&cluster.name));
         if let Some(known) = self.members.get(&cluster.name).filter(|known| ***known == member) {
             return Arc::clone(known);
         }
@@ -228,13 +222,19 @@ fn copy(cluster: &Cluster, other: Option<&Arc<Override>>) -> IngressCopy {
 
 /// Whether clients can be sent to a cluster in the way of the policy.
 fn is_reached(cluster: &Cluster, policy: &FederationPolicy) -> Result<(), Refusal> {
-    let (is_reached, field) = match (policy.entry, &policy.upstream) {
-        (EntryMode::Dns, _) => (!entry_addresses(cluster).is_empty(), "spec.ingress.https"),
-        (EntryMode::Vip, UpstreamTls::Plain) => (!cluster.controller.http.is_empty(), "spec.ingress.http"),
-        (EntryMode::Vip, _) => (!cluster.controller.https.is_empty(), "spec.ingress.https"),
+    let name = || cluster.name.clone();
+    let (is_reached, field) = match policy.entry {
+        EntryMode::Dns if cluster.ingress == IngressMode::Hub => {
+            return Err(Refusal::BehindTunnel { cluster: name() });
+        }
+        EntryMode::Dns => (!entry_addresses(cluster).is_empty(), "spec.ingress.https"),
+        EntryMode::Vip => {
+            let member = member_of(cluster, &Arc::default());
+            let places = member.places(&policy.upstream);
+            (!places.list.is_empty(), if places.is_tls { "spec.ingress.https" } else { "spec.ingress.http" })
+        }
     };
-    let lack = || Refusal::NoIngressAddress { cluster: cluster.name.clone(), field };
-    if is_reached { Ok(()) } else { Err(lack()) }
+    if is_reached { Ok(()) } else { Err(Refusal::NoIngressAddress { cluster: name(), field }) }
 }
 
 /// Where DNS sends clients of a cluster: to its ingress controller, or to its ready nodes where that is not said.

@@ -173,6 +173,6 @@ fn the_status_tells_the_names() {
     let object = "c1".parse().map(|name| crate::ObjectRef::cluster_scoped(Kind::Cluster, name)).unwrap();
     let Status { detail, .. } = &**fleet.planned.snapshot.status(&object).unwrap();
     let (api_name, apps_name) = ("api.c1.fleet.example".parse().unwrap(), "*.c1.fleet.example".parse().unwrap());
-    let (state, kept) = ("Ready", None);
-    assert_eq!(*detail, Detail::Cluster { api_name, apps_name, ready_nodes: 1, state, kept });
+    let (state, kept, resolver) = ("Ready", None, None);
+    assert_eq!(*detail, Detail::Cluster { api_name, apps_name, ready_nodes: 1, state, kept, resolver });
 }

@@ -5,6 +5,7 @@
 //!     file=soa/7,@/NS/ns.test,www/A/192.0.2.1 (one line; relative to the domain; no file by default)
 //! tenant acme connections=10 rate=5 namespace=acme domains=a.test,b.test allow=192.0.2.0/24 names=lb.test records=5 released=1000
 //! cluster c1 labels=env:prod http=192.0.2.1:80 https=192.0.2.1:443 connections=10 rate=5 since=1 tenant=acme zone=main id=c1 sni=a.test,b.test nodes=192.0.2.1+2001:db8::1,!192.0.2.2 hub service
+//!     inner-http=ingress.web.svc:80 inner-https=10.0.0.1:443 from=192.0.2.0/24 (with hub: everybody, with no limit)
 //!     class=nginx access=reachable placed=acme/web:unready,acme/web2:missing cut (or ready, pending, foreign; nothing by default)
 //!     access=unseen kept=192.0.2.1+2001:db8::1/1061 (what is kept until 1061 seconds)
 //! records acme/web since=1 cluster=c1 www.c1.fleet.example/A/192.0.2.1+192.0.2.2 www.c1.fleet.example/TXT/some:text/60
@@ -35,12 +36,14 @@ use crate::ingress::{
     Backend, Certificate, EntryMode, FederationPolicy, Ingress, IngressClass, Override, PathMatch, PathPart, PathRule,
     Port, Rule, Tls, UpstreamTls,
 };
+use crate::inside::Inside;
 use crate::name::DnsName;
 use crate::network::Location;
 use crate::placement::{BackendState, IngressPlace, Placement, PlacementFault, Placements};
 use crate::policy::{Applicant, RecordClaim, Refused};
 use crate::pool::Family;
 use crate::record::{Exchange, RecordData, Server, Strings};
+use crate::resolver::ResolverPart;
 use crate::resource::{
     Access, ControlPlaneService, Endpoint, FrontDoor, IngressController, IngressMode, Limits, Nameserver, Node, Quota,
     RecordClaims, Upstream as Listener,
@@ -115,6 +118,13 @@ impl Fleet {
     pub(super) fn by_server_name(&self, name: &str) -> Option<String> {
         let route = self.planned.snapshot.route_by_server_name(&parse(name))?;
         Some(format!("{} {}", route.cluster, route.service))
+    }
+
+    /// Which cluster, service and target inside a server name leads to by an `apps` wildcard.
+    pub(super) fn by_apps(&self, name: &str) -> Option<String> {
+        let route = self.planned.snapshot.route_by_apps(&parse(name))?;
+        let targets: Vec<_> = route.inside.iter().map(ToString::to_string).collect();
+        Some(format!("{} {} {}", route.cluster, route.service, targets.join(",")))
     }
 
     /// What a claim of records came to: for each endpoint `published`, or the refusal's code and the field at fault.
@@ -544,10 +554,17 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
             class: settings.get("class").map(Into::into),
             http: settings.list("http").map(parse).collect(),
             https: settings.list("https").map(parse).collect(),
+            inside: Arc::new(Inside {
+                http: settings.list("inner-http").map(parse).collect(),
+                https: settings.list("inner-https").map(parse).collect(),
+                allowed_sources: [parse(settings.get("from").unwrap_or("0.0.0.0/0"))].into(),
+                limits: Limits::default(),
+            }),
         },
         allowed_sources: [parse("0.0.0.0/0")].into(),
         proof: Arc::default(),
         limits: settings.limits(),
+        resolver: ResolverPart::default(),
         kept: settings.get("kept").map(|text| kept_set(name, text)),
         hindrance: settings.has("proof").then_some(Refusal::NotYet("spec.proof")),
         closed: None,

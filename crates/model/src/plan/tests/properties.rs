@@ -15,7 +15,7 @@ use crate::identity::ClusterId;
 use crate::name::DnsName;
 use crate::routes::Host;
 use crate::serial::is_newer;
-use crate::snapshot::{ClusterPart, RecordSet, Route, Soa, TenantName, ZoneChange, ZonePart};
+use crate::snapshot::{Apps, ClusterPart, RecordSet, Route, Soa, TenantName, ZoneChange, ZonePart};
 use crate::zone_file::ZoneFile;
 
 /// One fact as a line; shrinks towards the first of everything.
@@ -82,7 +82,7 @@ fn upsert(grace: &'static str) -> impl Strategy<Value = String> {
     let some_snis = prop_oneof![3 => Just(Vec::new()), 2 => subsequence(snis, 1..3)];
     let nodes = vec!["192.0.2.1,!192.0.2.2", "!192.0.2.1,192.0.2.2", "!192.0.2.1", "2001:db8::1"];
     let bare = vec!["", "", "", "https=192.0.2.1:443", "labels=env:prod http=192.0.2.1:80", "hub", "hub", "proof"];
-    let bare = [bare, placed()].concat();
+    let bare = [bare, placed(), inside()].concat();
     let cluster = (
         select(vec!["c1", "c2", "c3", "c4", "c5"]),
         0..4u8,
@@ -115,6 +115,16 @@ fn placed() -> Vec<&'static str> {
         "https=192.0.2.1:443 access=reachable placed=acme/web:unready,acme/web2:missing",
         "https=192.0.2.1:443 access=reachable placed=acme/web:pending,initech/web:foreign cut",
         "https=192.0.2.1:443 access=unreachable placed=acme/web:unready",
+    ]
+}
+
+/// What is reached through the tunnel.
+fn inside() -> Vec<&'static str> {
+    vec![
+        "hub inner-http=i.w.svc:80 inner-https=i.w.svc:443",
+        "hub inner-https=i.w.svc:443 labels=env:prod",
+        "hub inner-http=10.0.0.1:80 from=192.0.2.0/24",
+        "inner-http=i.w.svc:80",
     ]
 }
 
@@ -241,6 +251,7 @@ struct Content {
     names: BTreeMap<DnsName, TenantName>,
     hosts: BTreeMap<DnsName, Arc<Host>>,
     elsewhere: BTreeMap<DnsName, Arc<Host>>,
+    apps: (BTreeMap<DnsName, Arc<Route>>, BTreeMap<DnsName, Arc<Host>>),
     foreign: BTreeSet<ObjectRef>,
     statuses: BTreeMap<ObjectRef, Status>,
 }
@@ -273,6 +284,7 @@ fn content(snapshot: &Snapshot) -> Content {
         names: snapshot.names.iter().map(|(name, held)| (name.clone(), TenantName::clone(held))).collect(),
         hosts: sorted(&snapshot.http.hosts),
         elsewhere: sorted(&snapshot.http.elsewhere),
+        apps: (sorted(&snapshot.apps_routes), sorted(&snapshot.http.apps)),
         foreign: snapshot.foreign.iter().cloned().collect(),
         statuses: snapshot.statuses().map(|(object, status)| (object.clone(), timeless(status))).collect(),
     }
@@ -336,6 +348,7 @@ fn assert_sound(planner: &Planner) {
     let snapshot = planner.snapshot();
     let mut claimed = HashSet::new();
     let (mut by_id, mut by_server_name) = (BTreeMap::new(), BTreeMap::new());
+    let mut apps = (BTreeMap::new(), BTreeMap::new());
     for (name, part) in &snapshot.clusters {
         assert!(claimed.insert(part.id.to_string()), "{name} shares its id");
         let (published, routed) = (part.names.iter().map(|name| &name.name), part.routes.iter().map(|(name, _)| name));
@@ -345,10 +358,16 @@ fn assert_sound(planner: &Planner) {
         assert!(part.routes.iter().all(|(_, route)| route.cluster == *name));
         by_id.insert(part.id.clone(), Arc::clone(&part.routes[0].1));
         by_server_name.extend(part.routes.iter().cloned());
+        if let Some(Apps { subtree, tls, http }) = &part.apps {
+            assert!(tls.iter().all(|route| route.cluster == *name));
+            apps.0.extend(tls.iter().map(|route| (subtree.clone(), Arc::clone(route))));
+            apps.1.extend(http.iter().map(|host| (subtree.clone(), Arc::clone(host))));
+        }
     }
     let content = content(snapshot);
     assert_eq!(content.by_id, by_id);
     assert_eq!(content.by_server_name, by_server_name);
+    assert_eq!(content.apps, apps);
 
     let scheduled = snapshot.clusters.iter().filter(|(_, part)| !part.held);
     let scheduled = scheduled.filter_map(|(name, part)| Some((part.withdraw_at?, name.clone())));
@@ -393,6 +412,12 @@ fn assert_sound(planner: &Planner) {
 /// Nothing of one tenant's leads to another's: neither hosts nor members, whatever their selectors and classes say.
 fn assert_apart(planner: &Planner) {
     let snapshot = planner.snapshot();
+    for (subtree, host) in &snapshot.http.apps {
+        assert_eq!(snapshot.ground.is_tenants(&host.tenant, subtree), Some(true), "{subtree} is {}'s", host.tenant);
+        let entry = host.default().unwrap();
+        assert!(host.routes().is_empty() && entry.tenant == host.tenant && entry.members.len() == 1, "{subtree}");
+        assert_eq!(planner.clusters[&entry.members[0].cluster].cluster.tenant, host.tenant, "{subtree}");
+    }
     let tables = snapshot.http.hosts.iter().chain(snapshot.http.elsewhere.iter());
     for (name, host) in tables {
         // `elsewhere` begins at the tenant's own suffix; a wildcard stands for names below.
