@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use model::inside::Denied;
 use model::snapshot::Route;
 use model::{Blame, Snapshot};
 use rustix::event::epoll::EventFlags;
@@ -21,6 +22,7 @@ use crate::client_hello::{Hello, HelloReader};
 use crate::decision::{Decision, Selector, decide, is_terminated};
 use crate::doorway::{Doorway, Way};
 use crate::hub::Hub;
+use crate::inward;
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::{DoorKind, Terminate, Terminated};
@@ -32,6 +34,9 @@ use crate::relay::{Direction, Flow, Lent, Socket};
 use crate::token::{Side, Token};
 use crate::upstream;
 use crate::worker::Tools;
+
+/// Targets inside a cluster that are tried, each in its own time: with more the client has given up.
+const TARGETS: usize = 3;
 
 pub(crate) struct Connection {
     pub(crate) token: Token,
@@ -55,6 +60,8 @@ enum Stage {
     /// Has not said yet where it wants to go; `None` until a first part of that has come.
     Opening(Option<Box<Partial>>),
     Connecting(Box<Connecting>),
+    /// Waits for word from inside a cluster.
+    Reaching(Box<Reaching>),
     Relaying(Relaying),
     /// Was refused with an alert; closing first could reset the connection and lose it.
     Farewell,
@@ -87,13 +94,29 @@ struct Attempt {
     tried: usize,
 }
 
+struct Reaching {
+    entrance: Entrance,
+    /// What came with the opening and belongs to the stream.
+    first: Vec<u8>,
+    deadline: Instant,
+}
+
+/// The way into a cluster, target by target.
+struct Entrance {
+    route: Arc<Route>,
+    place: Place,
+    /// How many targets have been tried.
+    tried: usize,
+}
+
 struct Relaying {
     route: Arc<Route>,
     to_upstream: Direction,
     to_client: Direction,
-    /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load.
+    /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load. What is
+    /// inside a cluster has no address of ours.
     _place: Place,
-    _load: Load,
+    _load: Option<Load>,
 }
 
 /// What an opening said, once it is whole.
@@ -175,6 +198,7 @@ impl Connection {
                     Way::ToHub(hub) => self.go_to_hub(hub, doorway, tools),
                 },
                 Stage::Connecting(connecting) => self.finish_connecting(connecting, doorway, tools),
+                Stage::Reaching(reaching) => self.finish_reaching(reaching, doorway, tools),
                 Stage::Relaying(relaying) => return self.relay(relaying, doorway, tools),
                 Stage::Farewell => return self.say_farewell(tools),
                 Stage::Between => return Next::End,
@@ -278,6 +302,9 @@ impl Connection {
         let (door, peer) = (doorway.kind.label(), self.peer);
         let client = self.named.client().map(tracing::field::display);
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
+        if route.is_inside() {
+            return self.reach(Entrance { route, place, tried: 0 }, first, Denied::NoTunnel, doorway, tools);
+        }
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
     }
@@ -331,7 +358,8 @@ impl Connection {
                 (Ok(upstream), Ok(count)) => {
                     self.upstream = Some(upstream);
                     self.upstream_readiness = Readiness::unknown();
-                    self.establish(attempt, load, &first[count..], first.len(), doorway, tools);
+                    let established = (attempt.route, attempt.place, Some(load));
+                    self.establish(established, &first[count..], first.len(), doorway, tools);
                     return Ok(Step::Goes);
                 }
                 (Ok(upstream), Err(Errno::AGAIN | Errno::NOTCONN | Errno::INTR)) => {
@@ -373,11 +401,84 @@ impl Connection {
         match outcome {
             Ok(()) => {
                 let Connecting { attempt, load, first, .. } = *connecting;
-                self.establish(attempt, load, &first, first.len(), doorway, tools);
+                self.establish((attempt.route, attempt.place, Some(load)), &first, first.len(), doorway, tools);
                 Ok(Step::Goes)
             }
             Err(error) => self.try_next_address(*connecting, error, doorway, tools),
         }
+    }
+
+    /// Has the next target inside the cluster tried, by whoever has a way there. `last` is why the one before was not reached.
+    fn reach(
+        &mut self,
+        mut entrance: Entrance,
+        first: &[u8],
+        last: Denied,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let Entrance { route, tried, .. } = &mut entrance;
+        let is_over = *tried >= TARGETS || (*tried > 0 && !last.is_of_target());
+        let (Some(target), Some(inward), false) = (route.inside.get(*tried), &doorway.inward, is_over) else {
+            let target = route.inside[tried.saturating_sub(1).min(route.inside.len() - 1)].clone();
+            return Err(Refusal::Inward { cluster: route.cluster.clone(), target, source: last });
+        };
+        *tried += 1;
+        let begun = inward.begin(&route.cluster, target, tools.connecting.span()).and_then(|upstream| {
+            tools.register(&upstream, self.token, Side::Upstream)?;
+            Ok(upstream)
+        });
+        match begun {
+            Ok(upstream) => {
+                self.upstream = Some(upstream);
+                self.upstream_readiness = Readiness::unknown();
+                let deadline = tools.connecting.add(self.token, tools.now);
+                self.stage = Stage::Reaching(Box::new(Reaching { entrance, first: first.to_vec(), deadline }));
+                Ok(Step::Goes)
+            }
+            Err(error) => {
+                tracing::debug!(cluster = %route.cluster, %error, "no pair of sockets");
+                let (cluster, target) = (route.cluster.clone(), target.clone());
+                Err(Refusal::Inward { cluster, target, source: Denied::TooMany })
+            }
+        }
+    }
+
+    fn finish_reaching(
+        &mut self,
+        reaching: Box<Reaching>,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let upstream = self.upstream.as_ref().filter(|_| self.upstream_readiness.readable());
+        let Some(outcome) = upstream.and_then(inward::heard) else {
+            self.upstream_readiness.clear_readable();
+            self.stage = Stage::Reaching(reaching);
+            return Ok(Step::Waits);
+        };
+        match outcome {
+            Ok(()) => {
+                let Reaching { entrance: Entrance { route, place, .. }, first, .. } = *reaching;
+                self.upstream_readiness = Readiness::unknown();
+                self.establish((route, place, None), &first, first.len(), doorway, tools);
+                Ok(Step::Goes)
+            }
+            Err(denied) => self.try_next_target(*reaching, denied, doorway, tools),
+        }
+    }
+
+    fn try_next_target(
+        &mut self,
+        reaching: Reaching,
+        denied: Denied,
+        doorway: &Doorway,
+        tools: &mut Tools,
+    ) -> Result<Step, Refusal> {
+        let Reaching { entrance, first, .. } = reaching;
+        let (cluster, reason) = (&entrance.route.cluster, denied);
+        tracing::debug!(%cluster, code = denied.code(), %reason, "not reached through the tunnel");
+        self.upstream = None;
+        self.reach(entrance, &first, denied, doorway, tools)
     }
 
     fn try_next_address(
@@ -397,22 +498,21 @@ impl Connection {
     /// `unsent` is what is left of the `first` bytes of the stream.
     fn establish(
         &mut self,
-        attempt: Attempt,
-        load: Load,
+        (route, place, load): (Arc<Route>, Place, Option<Load>),
         unsent: &[u8],
         first: usize,
         doorway: &Doorway,
         tools: &mut Tools,
     ) {
-        load.connected();
+        load.iter().for_each(Load::connected);
         doorway.metrics.established();
         tools.carried[usize::from(self.door)].to_upstream += first as u64;
         tools.lasting.add(self.token, tools.now);
         self.stage = Stage::Relaying(Relaying {
-            route: attempt.route,
+            route,
             to_upstream: Direction::holding(unsent.to_vec()),
             to_client: Direction::default(),
-            _place: attempt.place,
+            _place: place,
             _load: load,
         });
     }
@@ -519,9 +619,21 @@ impl Connection {
                     Err(refusal) => self.refuse(&refusal, doorway, tools),
                 }
             }
+            (Expiry::Connecting, Stage::Reaching(reaching)) if reaching.deadline == at => {
+                let Stage::Reaching(reaching) = std::mem::replace(&mut self.stage, Stage::Between) else {
+                    return Next::End;
+                };
+                match self.try_next_target(*reaching, Denied::TimedOut, doorway, tools) {
+                    Ok(Step::Goes) => self.advance(doorway, tools),
+                    Ok(Step::Waits) => Next::Wait,
+                    Ok(Step::Ends) => Next::End,
+                    Err(refusal) => self.refuse(&refusal, doorway, tools),
+                }
+            }
             (Expiry::Farewell, Stage::Farewell) => Next::End,
-            (Expiry::Lasting, Stage::Relaying(_)) => {
-                if let Some(upstream) = &self.upstream {
+            (Expiry::Lasting, Stage::Relaying(relaying)) => {
+                // What is inside a cluster is looked after there.
+                if let Some(upstream) = self.upstream.as_ref().filter(|_| !relaying.route.is_inside()) {
                     upstream::keep_alive(upstream);
                 }
                 tools.idle.add(self.token, tools.now);
@@ -544,8 +656,12 @@ impl Connection {
     /// Whether the snapshot still lets this client in. A cluster that is gone says nothing about it.
     pub(crate) fn recheck(&mut self, snapshot: &Snapshot, doorway: &Doorway) -> Next {
         let Stage::Relaying(Relaying { route, .. }) = &self.stage else { return Next::Wait };
-        let routes = snapshot.cluster(&route.cluster).map_or(&[][..], |part| &part.routes);
-        let current = routes.iter().map(|(_, current)| current).find(|current| current.service == route.service);
+        let part = snapshot.cluster(&route.cluster);
+        let current = part.and_then(|part| {
+            let apps = part.apps.iter().flat_map(|apps| &apps.tls);
+            let mut routes = part.routes.iter().map(|(_, current)| current).chain(apps);
+            routes.find(|current| current.service == route.service && current.is_inside() == route.is_inside())
+        });
         match current {
             Some(current) if !Arc::ptr_eq(current, route) && !current.admits(self.named.source(self.peer)) => {
                 doorway.metrics.cut.inc();

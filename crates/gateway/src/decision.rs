@@ -59,16 +59,18 @@ pub(crate) fn find_route<'s>(
         Selector::ClusterId { id, .. } => snapshot.route_by_id(id).ok_or_else(|| Refusal::unknown_cluster_id(id)),
         Selector::ServerName(name) => {
             let agents = || agents.filter(|_| snapshot.is_agents_door(name));
-            let route = snapshot.route_by_server_name(name).or_else(agents);
+            let route = snapshot.route_by_server_name(name).or_else(agents).or_else(|| snapshot.route_by_apps(name));
             route.ok_or_else(|| Refusal::UnknownServerName(name.clone()))
         }
     }
 }
 
-/// Whether a connection ends here, as far as TLS goes: the host has a certificate, and no control plane has the name.
+/// Whether a connection ends here, as far as TLS goes: the host has a certificate, and neither a control plane nor an `apps`
+/// wildcard has the name.
 pub(crate) fn is_terminated(snapshot: &Snapshot, name: &DnsName) -> bool {
     let is_ours = || snapshot.route_by_server_name(name).is_some() || snapshot.is_agents_door(name);
-    snapshot.http().host(name).is_some_and(|host| host.certificate.is_some()) && !is_ours()
+    let is_passed_on = || is_ours() || snapshot.route_by_apps(name).is_some();
+    snapshot.http().host(name).is_some_and(|host| host.certificate.is_some()) && !is_passed_on()
 }
 
 pub(crate) fn check_source(route: &Route, source: IpAddr) -> Result<(), Refusal> {

@@ -10,6 +10,7 @@ use model::{Cidr, Snapshot};
 use crate::address::PeerAddr;
 use crate::balance::Upstreams;
 use crate::hub::Hub;
+use crate::inward::Inward;
 use crate::limits::Admissions;
 use crate::listen::{DoorKind, Settings, Terminate};
 use crate::metrics::DoorMetrics;
@@ -27,6 +28,8 @@ pub(crate) struct Doorway {
     pub(crate) agents: Option<Arc<Route>>,
     /// Who takes connections that are not passed through, where somebody does.
     pub(crate) terminate: Option<Terminate>,
+    /// The way into clusters, where this process has one.
+    pub(crate) inward: Option<Inward>,
     /// What clusters and tenants may have; the same for all doors.
     pub(crate) admissions: Arc<Admissions>,
     /// What is known of control planes' addresses; the same for all doors.
@@ -53,13 +56,14 @@ pub(crate) struct Common {
     pub(crate) replays: Replays,
     pub(crate) agents: Option<Arc<Route>>,
     pub(crate) terminate: Option<Terminate>,
+    pub(crate) inward: Option<Inward>,
 }
 
 impl Doorway {
     pub(crate) fn new(kind: DoorKind, way: Way, metrics: DoorMetrics, settings: &Settings, common: &Common) -> Self {
         let Settings { max_connections, rounds, .. } = *settings;
         let trusted_proxies = Arc::clone(&settings.trusted_proxies);
-        let Common { admissions, upstreams, replays, agents, terminate } = common.clone();
+        let Common { admissions, upstreams, replays, agents, terminate, inward } = common.clone();
         let open = AtomicUsize::new(0);
         Self {
             kind,
@@ -70,6 +74,7 @@ impl Doorway {
             trusted_proxies,
             agents,
             terminate,
+            inward,
             admissions,
             upstreams,
             replays,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use model::inside::Denied;
 use model::snapshot::Route;
 use model::{Blame, Cidr, DnsName, Snapshot};
 
@@ -73,6 +74,8 @@ pub struct Way {
     pub limits: Outlook,
     /// In the order in which they are tried.
     pub upstreams: Vec<Prospect>,
+    /// Of what goes through the tunnel: by how many ways the cluster is reached now.
+    pub links: Option<usize>,
 }
 
 impl Insight {
@@ -84,7 +87,7 @@ impl Insight {
             _ if self.hands_over(&snapshot, &question.wants) => (None, Verdict::Terminated),
             Ok(route) => {
                 let (way, refusal) = self.follow(route, &selector, question.from, now);
-                let is_reachable = way.upstreams.iter().any(Prospect::is_good);
+                let is_reachable = way.links.is_some() || way.upstreams.iter().any(Prospect::is_good);
                 let verdict = match refusal {
                     Some(refusal) => Verdict::Refused(refusal),
                     None if is_reachable => Verdict::Established,
@@ -121,8 +124,21 @@ impl Insight {
             checks_proof: matches!(proof, Ok(Some(_))),
             upstreams: self.upstreams.outlook(route, now),
             limits: Outlook { refusal: None, ..limits },
+            links: route.is_inside().then(|| self.inward.as_ref().map_or(0, |inward| inward.links(&route.cluster))),
         };
-        (way, source.err().or(proof.err()).or(limits.refusal.take()))
+        let refusal = source.err().or(proof.err()).or(limits.refusal.take());
+        let refusal = refusal.or_else(|| self.missing_link(route, way.links?));
+        (way, refusal)
+    }
+
+    /// Why nothing goes through the tunnel to a cluster.
+    fn missing_link(&self, route: &Route, links: usize) -> Option<Refusal> {
+        let source = match (&self.inward, links) {
+            (None, _) => Denied::NoTunnel,
+            (Some(_), 0) => Denied::NoLink,
+            _ => return None,
+        };
+        Some(Refusal::Inward { cluster: route.cluster.clone(), target: route.inside.first()?.clone(), source })
     }
 }
 
@@ -135,6 +151,12 @@ impl Explanation {
         };
         match &self.verdict {
             Verdict::Established if service == AGENTS => "it is carried to the agents' door".into(),
+            Verdict::Established if let Some(way) = self.way.as_ref().filter(|way| way.route.is_inside()) => {
+                let (links, targets) = (way.links.unwrap_or_default(), &way.route.inside);
+                let target = targets.first().map(ToString::to_string).unwrap_or_default();
+                let links = if links == 1 { "one link".to_owned() } else { format!("{links} links") };
+                format!("it is carried through the tunnel to {target} inside Cluster {cluster}, which has {links}")
+            }
             Verdict::Established => format!("it is carried to {service} of Cluster {cluster}"),
             Verdict::Doubtful => {
                 format!("no address of {service} of Cluster {cluster} is known to answer; all are tried nevertheless")
@@ -191,18 +213,22 @@ fn rule(verdict: &Verdict, route: Option<&Route>, wants: &Wanted, snapshot: &Sna
                 "no Cluster that is served has this API name or services.sni; as an Ingress' host it is served by --https"
                     .into()
             }
-            (_, Wanted::ServerName(_)) => "no Cluster that is served has this API name or services.sni".into(),
+            (_, Wanted::ServerName(_)) => {
+                "no Cluster that is served has this API name or services.sni, or an apps wildcard for it".into()
+            }
         };
     };
     let (cluster, tenant) = (&route.cluster, &route.tenant);
+    let of_apps = if route.is_inside() { "ingress." } else { "" };
     match verdict {
         Verdict::Established | Verdict::Terminated => chosen_by(route, wants, snapshot),
         Verdict::Doubtful => format!("controlPlane of Cluster {cluster}: no address of {} is good", route.service),
         Verdict::Refused(refusal) => match refusal {
-            Refusal::SourceNotAllowed { .. } => format!("allowedSources of Cluster {cluster}"),
+            Refusal::SourceNotAllowed { .. } => format!("{of_apps}allowedSources of Cluster {cluster}"),
             Refusal::ProofMissing(_) => format!("proof.required of Cluster {cluster}"),
-            Refusal::ClusterConnections { .. } => format!("limits.connections of Cluster {cluster}"),
-            Refusal::ClusterRate { .. } => format!("limits.newConnectionsPerSecond of Cluster {cluster}"),
+            Refusal::Inward { .. } => format!("the apps wildcard of Cluster {cluster}, by the tunnel"),
+            Refusal::ClusterConnections { .. } => format!("{of_apps}limits.connections of Cluster {cluster}"),
+            Refusal::ClusterRate { .. } => format!("{of_apps}limits.newConnectionsPerSecond of Cluster {cluster}"),
             Refusal::TenantConnections { .. } => format!("limits.connections of Tenant {tenant}"),
             Refusal::TenantRate { .. } => format!("limits.newConnectionsPerSecond of Tenant {tenant}"),
             // Nothing else stops a connection that nobody makes.
@@ -214,6 +240,9 @@ fn rule(verdict: &Verdict, route: Option<&Route>, wants: &Wanted, snapshot: &Sna
 fn chosen_by(route: &Route, wants: &Wanted, snapshot: &Snapshot) -> String {
     let cluster = &route.cluster;
     let Wanted::ServerName(name) = wants else { return format!("clusterID of Cluster {cluster}") };
+    if route.is_inside() {
+        return format!("the apps wildcard of Cluster {cluster}, by the tunnel");
+    }
     if &*route.service == AGENTS {
         return "the name of the agents' door in its zone".into();
     }

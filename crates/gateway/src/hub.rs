@@ -108,6 +108,7 @@ pub(crate) fn open_route(name: &str, upstreams: Vec<SocketAddr>) -> Route {
         tenant: name.parse().expect("a label is a name"),
         service: name.into(),
         upstreams,
+        inside: Vec::new(),
         allowed_sources: everybody.into(),
         proof: Arc::default(),
         limits: Limits::default(),

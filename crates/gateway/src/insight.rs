@@ -8,6 +8,7 @@ use model::snapshot::Route;
 use model::{Cidr, Snapshot};
 
 use crate::balance::{Census, Upstreams};
+use crate::inward::Inward;
 use crate::limits::Admissions;
 use crate::limits::openings::Openings;
 use crate::listen::DoorKind;
@@ -23,6 +24,7 @@ pub struct Insight {
     pub(crate) agents: Option<Arc<Route>>,
     /// Whether the door by server name hands hosts with a certificate to who terminates their TLS.
     pub(crate) terminates: bool,
+    pub(crate) inward: Option<Inward>,
     /// The doors that are served, each with those that have not said yet where they want to go.
     pub(crate) doors: Vec<(DoorKind, Arc<Openings>)>,
 }

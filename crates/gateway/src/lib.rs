@@ -2,7 +2,7 @@
 //!
 //! [`listen`] opens the doors, `worker` has a thread's share of the connections, `connection` decides about one and
 //! `relay` carries it. The readers of what a connection opens with
-//! ([`proxy_header`], [`client_hello`]) do no I/O. Nothing here terminates TLS, and nothing here knows where the
+//! ([`proxy_header`], [`client_hello`]) do no I/O. What goes through the tunnel leaves by [`inward`]. Nothing here terminates TLS, and nothing here knows where the
 //! snapshot comes from.
 
 pub mod address;
@@ -16,6 +16,7 @@ pub mod explain;
 pub mod health;
 pub mod hub;
 pub mod insight;
+pub mod inward;
 pub mod limits;
 pub mod listen;
 pub mod metrics;
@@ -33,6 +34,7 @@ mod worker;
 pub use address::{ClientAddr, PeerAddr};
 pub use hub::Hub;
 pub use insight::Insight;
+pub use inward::{Inbound, Inward};
 pub use listen::{BindError, Door, DoorKind, Serving, Settings, Terminate, Terminated, Timeouts, serve, serve_node};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

@@ -33,6 +33,8 @@ pub struct Admissions {
     /// What buckets count time from.
     start: Instant,
     accounts: Shards<ClusterName, Arc<Account>>,
+    /// Of what comes by `apps` wildcards, which must not lock anybody out of a control plane.
+    apps: Shards<ClusterName, Arc<Account>>,
     tenants: Shards<ObjectName, Arc<Usage>>,
 }
 
@@ -57,7 +59,7 @@ struct Usage {
 
 impl Admissions {
     pub fn new(start: Instant) -> Self {
-        Self { start, accounts: Shards::default(), tenants: Shards::default() }
+        Self { start, accounts: Shards::default(), apps: Shards::default(), tenants: Shards::default() }
     }
 
     /// Lets one more connection in, or says whose bound it met: the cluster's before its tenant's, what is open before
@@ -88,7 +90,7 @@ impl Admissions {
         Ok(place)
     }
 
-    /// Connections of the cluster that are open now.
+    /// Connections to the cluster's control plane that are open now.
     pub fn open_of_cluster(&self, name: &ClusterName) -> u32 {
         self.accounts.lock(name).get(name).map_or(0, |account| account.cluster.open())
     }
@@ -98,8 +100,12 @@ impl Admissions {
         self.tenants.lock(name).get(name).map_or(0, |usage| usage.open())
     }
 
+    fn accounts(&self, route: &Route) -> &Shards<ClusterName, Arc<Account>> {
+        if route.is_inside() { &self.apps } else { &self.accounts }
+    }
+
     fn account(&self, route: &Route, now: u64) -> Arc<Account> {
-        let mut accounts = self.accounts.lock(&route.cluster);
+        let mut accounts = self.accounts(route).lock(&route.cluster);
         let known = accounts.get(&route.cluster);
         if let Some(account) = known.filter(|account| account.tenant_name == route.tenant) {
             return Arc::clone(account);

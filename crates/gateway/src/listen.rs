@@ -20,6 +20,7 @@ use crate::doorway::{Common, Doorway, Way};
 use crate::health::{CheckSettings, Checks};
 use crate::hub::{AGENTS, Hub, open_route};
 use crate::insight::Insight;
+use crate::inward::Inward;
 use crate::limits::Admissions;
 use crate::limits::openings::{OpeningLimits, Openings};
 use crate::metrics::Metrics;
@@ -83,7 +84,7 @@ pub struct Timeouts {
     /// For everything that comes before the decision, however many pieces it comes in. Clients send it at once; five
     /// seconds outlast a lost segment or two and keep a peer that sends nothing from holding its place.
     pub opening: Duration,
-    /// For one address of a control plane. Three addresses are tried within the ten seconds after which clients give
+    /// For one address of a control plane, or one target inside a cluster. Three addresses are tried within the ten seconds after which clients give
     /// up their handshake.
     pub connect: Duration,
     /// For a connection that carries nothing either way. A quiet watch is not idle enough: keep-alive finds dead peers
@@ -139,6 +140,8 @@ pub struct Settings {
     pub trusted_proxies: Arc<[Cidr]>,
     /// Who takes TLS connections to hosts that have a certificate here, where this process terminates them too.
     pub terminate: Option<Terminate>,
+    /// Who carries connections into clusters, where this process has a way there.
+    pub inward: Option<Inward>,
     /// Where the agents' door is, which the names `agents.<domain>` of accepted zones lead to.
     pub agents: Option<SocketAddr>,
     /// How many may take their time to say where they want to go; trusted proxies are exempt.
@@ -160,6 +163,7 @@ impl Default for Settings {
             cut_disallowed: true,
             trusted_proxies: Arc::default(),
             terminate: None,
+            inward: None,
             agents: None,
             openings: OpeningLimits::default(),
             checks: CheckSettings::default(),
@@ -251,7 +255,8 @@ pub fn serve_node(door: Door, hub: &Arc<Hub>, metrics: &Metrics, settings: &Sett
 fn common(settings: &Settings) -> Common {
     let (admissions, upstreams) = (Arc::new(Admissions::new(Instant::now())), Arc::new(Upstreams::default()));
     let agents = settings.agents.map(|address| Arc::new(open_route(AGENTS, vec![address])));
-    Common { admissions, upstreams, replays: Replays::default(), agents, terminate: settings.terminate.clone() }
+    let (terminate, inward) = (settings.terminate.clone(), settings.inward.clone());
+    Common { admissions, upstreams, replays: Replays::default(), agents, terminate, inward }
 }
 
 fn start(
@@ -282,7 +287,7 @@ fn start(
             }
         })
         .collect();
-    let Common { admissions, upstreams, replays, agents, terminate } = common.clone();
+    let Common { admissions, upstreams, replays, agents, terminate, inward } = common.clone();
     let snapshot = match way {
         Way::Asked(snapshot) => Arc::clone(snapshot),
         // A node knows no fleet.
@@ -296,6 +301,7 @@ fn start(
         trusted_proxies: Arc::clone(&settings.trusted_proxies),
         agents,
         terminates: terminate.is_some(),
+        inward,
         doors: doors.iter().map(|door| (door.doorway.kind, Arc::clone(&door.openings))).collect(),
     });
     metrics.watch(&insight);

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use model::inside::{Denied, InnerTarget};
 use model::{Blame, ClusterName, DnsName, ObjectName};
 
 use crate::client_hello::HelloError;
@@ -55,12 +56,14 @@ pub enum Refusal {
     HelloTimeout,
     #[error("the client sent no server name")]
     NoServerName,
-    #[error("no control plane answers to {0}")]
+    #[error("no control plane or application answers to {0}")]
     UnknownServerName(DnsName),
     #[error("{client} is not among the allowed sources of Cluster {cluster}")]
     SourceNotAllowed { client: IpAddr, cluster: ClusterName },
     #[error("no address of {service} of Cluster {cluster} could be reached, {last} the last: {source}")]
     Unreachable { cluster: ClusterName, service: String, last: SocketAddr, source: io::Error },
+    #[error("{target} inside Cluster {cluster} could not be reached through the tunnel: {source}")]
+    Inward { cluster: ClusterName, target: InnerTarget, source: Denied },
     #[error("the door holds {0} connections and takes no more")]
     TooManyConnections(usize),
     #[error("the door holds {0} connections that have not said where to go, and this one had waited longest")]
@@ -124,6 +127,7 @@ impl Refusal {
             Self::UnknownServerName(_) => "UnknownServerName",
             Self::SourceNotAllowed { .. } => "SourceNotAllowed",
             Self::Unreachable { .. } => "Unreachable",
+            Self::Inward { source, .. } => source.code(),
             Self::TooManyConnections(_) => "TooManyConnections",
             Self::TooManyOpenings(_) => "TooManyOpenings",
             Self::TooManyOpeningsOfSource { .. } => "TooManyOpeningsOfSource",
@@ -137,6 +141,7 @@ impl Refusal {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Unreachable { .. } => Blame::Backend,
+            Self::Inward { source, .. } => source.blame(),
             Self::TooManyConnections(_) | Self::ProofMemoryFull(_) => Blame::Us,
             _ => Blame::Client,
         }
@@ -154,6 +159,7 @@ impl Refusal {
             | Self::ProofMemoryFull(cluster)
             | Self::SourceNotAllowed { cluster, .. }
             | Self::Unreachable { cluster, .. }
+            | Self::Inward { cluster, .. }
             | Self::ClusterConnections { cluster, .. }
             | Self::ClusterRate { cluster, .. }
             | Self::TenantConnections { cluster, .. }

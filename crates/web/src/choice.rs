@@ -9,14 +9,15 @@
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use model::ClusterName;
-use model::ingress::{Steering, UpstreamTls};
+use model::ingress::Steering;
+use model::inside::Place;
 use model::overflow::{self, Destination, Permit, RetryBudget, Shed};
 use model::routes::{Entry, HttpTable, Member};
 use model::steering::{self, Asked, Candidate, Known, Ranking, Situation, Unhealthy, Whereabouts};
@@ -59,7 +60,7 @@ pub fn choose<'a>(
     client: &Visitor<'_>,
     now: Instant,
 ) -> Choice<'a> {
-    let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !addresses(entry, member).is_empty();
+    let is_left = |member: &&Arc<Member>| !tried.contains(&member.cluster) && !places(entry, member).is_empty();
     let is_first = tried.is_empty();
     if is_first {
         outlook.came.fetch_add(1, Ordering::Relaxed);
@@ -149,11 +150,8 @@ pub(crate) fn ways<'p>(plan: Option<&'p Plan>, ranking: &Ranking, home: Option<&
 }
 
 /// Where a member takes what the policy asks for.
-pub fn addresses<'a>(entry: &Entry, member: &'a Member) -> &'a [SocketAddr] {
-    match entry.policy.upstream {
-        UpstreamTls::Plain => &member.http,
-        UpstreamTls::Verified { .. } | UpstreamTls::Unverified => &member.https,
-    }
+pub fn places<'a>(entry: &Entry, member: &'a Member) -> &'a [Place] {
+    member.places(&entry.policy.upstream).list
 }
 
 /// What is known of all members, by the entries that they serve. No larger than the table, give or take what is gone.
@@ -255,6 +253,7 @@ impl Members {
             there.extend(host.routes().iter().map(|route| &route.entry.object));
             there.extend(host.entry("").map(|entry| &entry.object));
         }
+        there.extend(table.apps().filter_map(|(_, host)| host.default()).map(|entry| &entry.object));
         // Rules without a host are in no list of hosts: for them what was asked of late is kept.
         let late = self.moment(now).saturating_sub(KEPT.as_secs());
         entries.retain(|key, known| there.contains(&key.ingress) || known.last_asked.load(Ordering::Relaxed) >= late);

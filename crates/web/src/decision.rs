@@ -1,13 +1,14 @@
 //! What the table alone decides about a connection and a request, in the order in which it is decided. Real ones and
 //! `explain` come here alike.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Uri;
 use http::header::HeaderValue;
 use http::uri::PathAndQuery;
 use model::ingress::PathMatch;
-use model::routes::{Entry, Host, HttpTable};
+use model::routes::{Entry, Host, HostRule, HttpTable};
 use model::{DnsName, ObjectName};
 use rustls::ServerConfig;
 
@@ -35,17 +36,23 @@ pub(crate) fn secure<'t>(
     secured.ok_or_else(|| Refusal::UnknownServerName(name.clone()))
 }
 
-/// `shown` is whose certificate the connection was shown.
+/// `shown` is whose certificate the connection was shown. Without a client everybody may ask.
 pub(crate) fn find_entry<'t>(
     table: &'t HttpTable,
     asked: &Asked,
     path: &str,
     shown: Option<&ObjectName>,
+    client: Option<IpAddr>,
 ) -> Result<Found<'t>, Refusal> {
-    let host = asked.name.as_ref().and_then(|name| table.host(name)).ok_or(Refusal::NoRoute)?;
-    // RFC 9110 7.4: a connection stands for its server name's owner alone.
-    if shown.is_some_and(|tenant| *tenant != host.tenant) {
+    let found = asked.name.as_ref().and_then(|name| table.find(name)).ok_or(Refusal::NoRoute)?;
+    let host = found.host;
+    // RFC 9110 7.4: a connection stands for its server name's owner alone. TLS for an `apps` wildcard ends in its cluster, so that
+    // no connection whose TLS ended here was made for it.
+    if shown.is_some_and(|tenant| found.by == HostRule::Apps || *tenant != host.tenant) {
         return Err(Refusal::Misdirected);
+    }
+    if client.is_some_and(|client| !host.admits(client)) {
+        return Err(Refusal::SourceNotAllowed);
     }
     let (path, entry) = host.find(path).ok_or(Refusal::NoRoute)?;
     Ok(Found { path, entry })

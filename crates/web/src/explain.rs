@@ -8,12 +8,13 @@ mod tests;
 mod url;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use model::ingress::{Certificate, PathMatch, Steering};
+use model::inside::{Denied, Place};
 use model::overflow::{Basis, Destination, Row, Shed, Table, UNLIMITED};
 use model::routes::{Entry, HostRule, HttpTable, Member};
 use model::steering::{Known, Reason, Situation};
@@ -22,6 +23,7 @@ use model::{Blame, Cidr, ClusterName, DnsName, ObjectName, ObjectRef};
 use crate::certificates::Certificates;
 use crate::choice::{self, Members, Preferred, Visitor};
 use crate::decision;
+use crate::inward::Inward;
 use crate::listen::{DoorKind, StartError};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -35,6 +37,7 @@ pub struct Insight {
     pub(crate) places: Arc<ArcSwapOption<geo::Map>>,
     pub(crate) trusted_proxies: Arc<[Cidr]>,
     pub(crate) redirect_port: Option<u16>,
+    pub(crate) inward: Option<Inward>,
     /// Whether anything can be known of members.
     pub(crate) is_checking: bool,
 }
@@ -166,7 +169,9 @@ pub struct Prospect {
     /// Requests that it has and has not answered yet.
     pub in_flight: u32,
     /// Where it is asked. Without any it is passed over.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<Place>,
+    /// Of one that is reached through the tunnel: by how many ways it is reached now.
+    pub links: Option<usize>,
     pub load: Option<Load>,
 }
 
@@ -191,6 +196,7 @@ impl Insight {
             places: Arc::clone(&settings.places),
             trusted_proxies: Arc::clone(&settings.trusted_proxies),
             redirect_port: settings.redirect_port,
+            inward: settings.inward.clone(),
             is_checking: settings.checks || settings.threads > 0,
         }
     }
@@ -209,10 +215,10 @@ impl Insight {
                 Some(Shown { tenant: host.tenant.clone(), secret: host.secret.clone(), certificate })
             }),
         });
-        let found = decision::find_entry(&table, &url.asked, url.path(), shown.map(|host| &host.tenant));
+        let found = decision::find_entry(&table, &url.asked, url.path(), shown.map(|host| &host.tenant), *from);
         let refusal = secured.and_then(Result::err).or_else(|| found.as_ref().err().cloned());
         // What it would have met, whatever it was refused for.
-        let found = found.or_else(|_| decision::find_entry(&table, &url.asked, url.path(), None)).ok();
+        let found = found.or_else(|_| decision::find_entry(&table, &url.asked, url.path(), None, None)).ok();
         let choice = found.as_ref().map(|found| self.choose(found.entry, *from, now));
         let verdict = match (refusal, &found, &choice) {
             (Some(refusal), ..) => Verdict::Refused(refusal),
@@ -246,6 +252,11 @@ impl Insight {
         match choice.chosen() {
             None if choice.overflow.is_some() => Verdict::Refused(Refusal::AllFull),
             None => Verdict::Refused(Refusal::NoMember),
+            Some(chosen) if chosen.links == Some(0) => {
+                let source = if self.inward.is_some() { Denied::NoLink } else { Denied::NoTunnel };
+                let why = chosen.addresses.first().map(ToString::to_string).unwrap_or_default();
+                Verdict::Refused(Refusal::Inward { cluster: chosen.member.cluster.clone(), why, source })
+            }
             Some(_) if choice.situation == Situation::Panic => Verdict::Doubtful,
             Some(_) => Verdict::Forwarded,
         }
@@ -271,7 +282,8 @@ impl Insight {
             reason,
             known: known(member),
             in_flight: outlook.as_ref().and_then(|outlook| outlook.of(member)).map_or(0, |known| known.in_flight()),
-            addresses: choice::addresses(entry, member).to_vec(),
+            addresses: choice::places(entry, member).to_vec(),
+            links: member.is_inside().then(|| self.inward.as_ref().map_or(0, |inward| inward.links(&member.cluster))),
             load: row.and_then(|(table, row)| Load::look_up(table, row, &member.cluster)),
         });
         let by_place = matches!(entry.policy.steering, Steering::Geo);
@@ -311,7 +323,12 @@ impl Choice {
     pub fn chosen(&self) -> Option<&Prospect> {
         let mut left = self.members.iter().filter(|prospect| !prospect.addresses.is_empty());
         if self.overflow.is_none() {
-            return left.next();
+            // One without a link is tried, and the next one at once.
+            let first = left.next()?;
+            if first.links != Some(0) {
+                return Some(first);
+            }
+            return left.find(|prospect| prospect.links != Some(0)).or(Some(first));
         }
         let share = |prospect: &Prospect| prospect.load.as_ref().map_or(0.0, |load| load.share);
         let left = left.filter(|prospect| prospect.known.unhealthy.is_none() && share(prospect) > 0.0);
@@ -342,6 +359,7 @@ impl fmt::Display for HostFound {
         match self.by {
             HostRule::Name | HostRule::Wildcard => write!(f, "host {}", self.place),
             HostRule::AnyHost => write!(f, "the rules without a host, below {}", self.place),
+            HostRule::Apps => write!(f, "the apps wildcard *.{}", self.place),
         }
     }
 }
@@ -358,6 +376,16 @@ fn rule(
         return "an address is nobody's host".into();
     };
     match (verdict, host, found) {
+        (verdict, Some(HostFound { by: HostRule::Apps, .. }), Some(found)) => {
+            let cluster = &found.entry.object.name;
+            match verdict {
+                Verdict::Refused(Refusal::NoServerName | Refusal::UnknownServerName(_) | Refusal::Misdirected) => {
+                    format!("the apps wildcard of Cluster {cluster}: TLS ends in the cluster, and comes by --sni")
+                }
+                Verdict::Refused(Refusal::SourceNotAllowed) => format!("ingress.allowedSources of Cluster {cluster}"),
+                _ => format!("the apps wildcard of Cluster {cluster}, by the tunnel"),
+            }
+        }
         (Verdict::Refused(Refusal::NoServerName | Refusal::UnknownServerName(_)), Some(host), _) => {
             format!("{host} has no certificate that can be used")
         }
@@ -430,7 +458,15 @@ impl Explanation {
             Verdict::Forwarded if self.choice.as_ref().is_some_and(|choice| choice.overflow.is_some()) => {
                 format!("it is likely forwarded to the ingress of Cluster {}, by the measured load", cluster())
             }
-            Verdict::Forwarded => format!("it is forwarded to the ingress of Cluster {}", cluster()),
+            Verdict::Forwarded => {
+                let links = self.choice.as_ref().and_then(Choice::chosen).and_then(|chosen| chosen.links);
+                let way = match links {
+                    None => String::new(),
+                    Some(1) => ", through the tunnel by one link".to_owned(),
+                    Some(links) => format!(", through the tunnel by {links} links"),
+                };
+                format!("it is forwarded to the ingress of Cluster {}{way}", cluster())
+            }
             Verdict::Doubtful => {
                 format!(
                     "no cluster is known to be well, so that all count as well; Cluster {} is tried first",

@@ -92,7 +92,8 @@ impl Health {
     pub(crate) async fn run(self) {
         let this = Arc::new(self);
         let mut table = this.table.load_full();
-        let mut targets = targets(&table);
+        let has_tunnel = this.upstream.has_tunnel();
+        let mut targets = targets(&table, has_tunnel);
         let mut checked: HashMap<Key, Checked> = HashMap::new();
         let mut under_way: JoinSet<(Key, Option<Duration>)> = JoinSet::new();
         let mut publish_at = Instant::now();
@@ -100,7 +101,7 @@ impl Health {
             let now_table = this.table.load_full();
             if !Arc::ptr_eq(&table, &now_table) {
                 table = now_table;
-                targets = self::targets(&table);
+                targets = self::targets(&table, has_tunnel);
                 checked.retain(|key, _| targets.contains_key(key));
                 publish_at = Instant::now();
             }
@@ -226,8 +227,9 @@ impl Health {
     }
 }
 
-/// Every Ingress and cluster of the table, each with all of its backends. Rules without a host have none to ask for.
-fn targets(table: &HttpTable) -> HashMap<Key, Target> {
+/// Every Ingress and cluster of the table, each with all of its backends. Rules without a host have none to ask for, and
+/// nothing is known of what is inside clusters where there is no way there.
+fn targets(table: &HttpTable, has_tunnel: bool) -> HashMap<Key, Target> {
     let mut targets: HashMap<Key, Target> = HashMap::new();
     let mut seen: HashSet<(ObjectRef, Backend)> = HashSet::new();
     for (pattern, host) in table.hosts() {
@@ -236,7 +238,7 @@ fn targets(table: &HttpTable) -> HashMap<Key, Target> {
             if !seen.insert((entry.object.clone(), entry.backend.clone())) {
                 continue;
             }
-            for member in entry.members.iter() {
+            for member in entry.members.iter().filter(|member| has_tunnel || !member.is_inside()) {
                 let key = (entry.object.clone(), Arc::clone(&member.uid));
                 let target = targets.entry(key).or_insert_with(|| Target {
                     entries: Vec::new(),

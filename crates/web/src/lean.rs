@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::choice::{Choice, InFlight, Outlook, Visitor, addresses, choose};
+use crate::choice::{Choice, InFlight, Outlook, Visitor, choose, places};
 use crate::connection::Link;
 use crate::decision;
 use crate::exchange::Exchange;
@@ -73,16 +73,16 @@ impl Lean {
         is_fresh: bool,
     ) -> Result<(Plain, bool), Refusal> {
         let entry = &asked.found.entry;
-        let places = addresses(entry, member);
+        let places = places(entry, member);
         let start = fastrand::usize(..places.len().max(1));
         let mut last = Refusal::NoMember;
-        for address in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
-            let key = (*address, entry.tenant.clone());
+        for place in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
+            let key = (place.clone(), entry.tenant.clone());
             let resting = if is_fresh { None } else { self.pool.take(&key, asked.start) };
             if let Some(resting) = resting {
                 return Ok((resting, true));
             }
-            match worker.upstream.connect(entry, member, *address).await {
+            match worker.upstream.connect(entry, member, place).await {
                 Ok(upstream) => return Ok((upstream, false)),
                 Err(refusal) => last = refusal,
             }
@@ -499,8 +499,8 @@ fn prepare(worker: &Worker, link: &Link, told: &Told, received: &[u8], out: &mut
     }
     let start = std::time::Instant::now();
     let table = worker.table.load();
-    let tenant = link.tenant.as_ref();
-    let found = worker.lean.sites.find(usual.host, usual.path(), tenant, &table, &worker.members, start);
+    let who = (link.tenant.as_ref(), link.client.ip());
+    let found = worker.lean.sites.find(usual.host, usual.path(), who, &table, &worker.members, start);
     let Some(found) = found else { return Prepared::Unusual };
     let options = &found.entry.options;
     let is_redirected = decision::is_redirected(&found.entry, link.door == DoorKind::Https);

@@ -16,6 +16,7 @@ mod guard;
 pub mod head;
 pub mod headers;
 mod health;
+pub mod inward;
 pub mod lean;
 pub mod listen;
 pub mod metrics;
@@ -29,6 +30,7 @@ mod tunnel;
 mod upstream;
 
 pub use explain::Insight;
+pub use inward::Inward;
 pub use listen::{Desk, DoorKind, Doors, Given, Running, StartError, bind, start};
 pub use metrics::Metrics;
 pub use overflow::Sights;

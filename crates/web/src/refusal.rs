@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use http::StatusCode;
+use model::inside::Denied;
 use model::{Blame, ClusterName, DnsName};
 
 use crate::authority::HostError;
@@ -30,6 +31,8 @@ pub enum Refusal {
     NoRoute,
     #[error("the connection was made for another server name")]
     Misdirected,
+    #[error("this client may not ask for it")]
+    SourceNotAllowed,
     #[error("the body of the request is longer than {0} octets")]
     BodyTooLarge(u64),
     #[error("the body of the request came too slowly")]
@@ -44,6 +47,8 @@ pub enum Refusal {
     AllFull,
     #[error("the cluster's ingress could not be reached")]
     Unreachable { cluster: ClusterName, why: String },
+    #[error("the cluster's ingress could not be reached through the tunnel: {source}")]
+    Inward { cluster: ClusterName, why: String, source: Denied },
     #[error("the cluster's ingress did not prove to be this host")]
     Untrusted { cluster: ClusterName, why: String },
     #[error("the cluster's ingress does not speak HTTP/2, which gRPC needs")]
@@ -86,6 +91,7 @@ impl Refusal {
             Self::MethodNotCarried => "MethodNotCarried",
             Self::NoRoute => "NoRoute",
             Self::Misdirected => "Misdirected",
+            Self::SourceNotAllowed => "SourceNotAllowed",
             Self::BodyTooLarge(_) => "BodyTooLarge",
             Self::SlowBody => "SlowBody",
             Self::BodyCut => "BodyCut",
@@ -93,6 +99,7 @@ impl Refusal {
             Self::NoMember => "NoMember",
             Self::AllFull => "AllFull",
             Self::Unreachable { .. } => "Unreachable",
+            Self::Inward { source, .. } => source.code(),
             Self::Untrusted { .. } => "Untrusted",
             Self::NoHttp2 { .. } => "NoHttp2",
             Self::NoAnswer { .. } => "NoAnswer",
@@ -113,6 +120,7 @@ impl Refusal {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NoMember | Self::AllFull => Blame::Author,
+            Self::Inward { source, .. } => source.blame(),
             Self::Unreachable { .. }
             | Self::Untrusted { .. }
             | Self::NoHttp2 { .. }
@@ -136,8 +144,16 @@ impl Refusal {
             Self::Unreachable { .. } | Self::Untrusted { .. } | Self::NoHttp2 { .. } | Self::NoAnswer { .. } => {
                 StatusCode::BAD_GATEWAY
             }
+            Self::SourceNotAllowed => StatusCode::FORBIDDEN,
             Self::NoMember | Self::AllFull | Self::UpstreamBusy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::AnswerTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Inward { source, .. } => match source {
+                Denied::NoTunnel | Denied::NoLink | Denied::TooMany => StatusCode::SERVICE_UNAVAILABLE,
+                Denied::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+                Denied::Forbidden | Denied::UnknownName | Denied::Unreachable | Denied::LinkLost => {
+                    StatusCode::BAD_GATEWAY
+                }
+            },
             Self::MalformedRequest(_)
             | Self::BadHost(_)
             | Self::BodyCut
@@ -155,7 +171,7 @@ impl Refusal {
     /// Seconds after which it is worth another try.
     pub fn retry_after(&self) -> Option<u32> {
         match self {
-            Self::NoMember | Self::UpstreamBusy { .. } => Some(1),
+            Self::NoMember | Self::UpstreamBusy { .. } | Self::Inward { source: Denied::NoLink, .. } => Some(1),
             // Not all at once: whoever is refused together must not come back together.
             Self::AllFull => Some(fastrand::u32(1..=SPREAD)),
             _ => None,
@@ -165,9 +181,10 @@ impl Refusal {
     /// What only the log may know: a tenant's cluster is no business of its clients.
     pub fn detail(&self) -> Option<(&ClusterName, &str)> {
         match self {
-            Self::Unreachable { cluster, why } | Self::Untrusted { cluster, why } | Self::NoAnswer { cluster, why } => {
-                Some((cluster, why))
-            }
+            Self::Unreachable { cluster, why }
+            | Self::Inward { cluster, why, .. }
+            | Self::Untrusted { cluster, why }
+            | Self::NoAnswer { cluster, why } => Some((cluster, why)),
             Self::NoHttp2 { cluster } | Self::AnswerTimeout { cluster } | Self::UpstreamBusy { cluster } => {
                 Some((cluster, ""))
             }
@@ -192,6 +209,10 @@ impl From<HostError> for Refusal {
 mod tests {
     use super::*;
 
+    fn inward(cluster: &ClusterName, source: Denied) -> Refusal {
+        Refusal::Inward { cluster: cluster.clone(), why: "ingress.svc:80 inside secret-name".to_owned(), source }
+    }
+
     #[test]
     fn whose_fault_it_is_shows_in_the_status() {
         let cluster: ClusterName = "c1".parse().unwrap();
@@ -203,6 +224,11 @@ mod tests {
             (Refusal::NoMember, 503, Blame::Author),
             (Refusal::AllFull, 503, Blame::Author),
             (Refusal::Unreachable { cluster: cluster.clone(), why: String::new() }, 502, Blame::Backend),
+            (Refusal::SourceNotAllowed, 403, Blame::Client),
+            (inward(&cluster, Denied::NoLink), 503, Blame::Backend),
+            (inward(&cluster, Denied::Forbidden), 502, Blame::Author),
+            (inward(&cluster, Denied::TimedOut), 504, Blame::Backend),
+            (inward(&cluster, Denied::NoTunnel), 503, Blame::Us),
             (Refusal::AnswerTimeout { cluster: cluster.clone() }, 504, Blame::Backend),
             (Refusal::UpstreamBusy { cluster }, 503, Blame::Us),
         ] {
@@ -220,6 +246,7 @@ mod tests {
             Refusal::Unreachable { cluster: cluster.clone(), why: why.clone() },
             Refusal::Untrusted { cluster: cluster.clone(), why: why.clone() },
             Refusal::NoAnswer { cluster: cluster.clone(), why },
+            inward(&cluster, Denied::NoLink),
             Refusal::UpstreamBusy { cluster },
         ] {
             let told = refusal.to_string();

@@ -90,7 +90,7 @@ async fn decide(
     }
     let (entry, outlook) = {
         let table = worker.table.load();
-        let found = decision::find_entry(&table, &asked, path, link.tenant.as_ref())?;
+        let found = decision::find_entry(&table, &asked, path, link.tenant.as_ref(), Some(link.client.ip()))?;
         let entry = Arc::clone(found.entry);
         let outlook = worker.members.of(&entry, &table, Instant::now());
         (entry, outlook)

@@ -9,6 +9,8 @@ use model::overflow::Tables;
 use model::steering::Standings;
 use model::{Cidr, ObjectName};
 
+use crate::inward::Inward;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A runtime of its own each; none where there are no doors, and members are checked for others alone.
@@ -27,6 +29,8 @@ pub struct Settings {
     pub tables: Arc<ArcSwap<Tables>>,
     /// Where clients are sent that come without TLS and should not; the usual port, if none.
     pub redirect_port: Option<u16>,
+    /// The way into clusters, where this process has one.
+    pub inward: Option<Inward>,
     /// Whether members are checked, as their policies say.
     pub checks: bool,
     /// Whether HTTP/1.1 of the usual kind goes the short way, past hyper. Both ways do the same.
@@ -145,6 +149,7 @@ impl Default for Settings {
             edge: None,
             tables: Arc::default(),
             redirect_port: None,
+            inward: None,
             checks: true,
             is_lean: true,
             timeouts: Timeouts::default(),

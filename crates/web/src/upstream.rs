@@ -3,7 +3,6 @@
 mod pool;
 mod tls;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use model::ObjectName;
+use model::inside::{Denied, Place as Where};
 use model::routes::{Entry, Member};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::body::{Progress, RequestBody};
-use crate::choice::addresses;
 use crate::head::{MAX_FIELDS, MAX_HEAD};
+use crate::inward::{Inward, Stream};
 use crate::listen::prepare;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
@@ -46,10 +46,11 @@ pub(crate) enum Need {
     Http2,
 }
 
-/// Whose connections may be used for what: never another tenant's, never another name's.
+/// Whose connections may be used for what: never another tenant's, never another name's, never another cluster's that calls
+/// something the same inside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    address: SocketAddr,
+    place: Where,
     tenant: ObjectName,
     security: Security,
 }
@@ -58,6 +59,7 @@ pub(crate) struct Key {
 pub(crate) struct Upstream {
     pool: Arc<Pool>,
     trust: Arc<Trust>,
+    inward: Option<Inward>,
     connect: Duration,
     untaken: Duration,
     limits: Limits,
@@ -90,6 +92,7 @@ impl Upstream {
         Self {
             pool: Arc::new(Pool::new(settings)),
             trust: Arc::clone(trust),
+            inward: settings.inward.clone(),
             connect: settings.timeouts.connect,
             untaken: settings.timeouts.untaken,
             limits: settings.limits,
@@ -107,12 +110,13 @@ impl Upstream {
         need: Need,
         is_fresh: bool,
     ) -> Result<Lease, Refusal> {
-        let security = self.trust.security(&entry.policy, host);
-        let places = addresses(entry, member);
+        let places = member.places(&entry.policy.upstream);
+        let security = if places.is_tls { self.trust.security(&entry.policy, host) } else { Security::Plain };
+        let places = places.list;
         let start = fastrand::usize(..places.len().max(1));
         let mut last = Refusal::NoMember;
-        for address in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
-            let key = Key { address: *address, tenant: entry.tenant.clone(), security: security.clone() };
+        for place in places.iter().cycle().skip(start).take(places.len().min(ADDRESSES)) {
+            let key = Key { place: place.clone(), tenant: entry.tenant.clone(), security: security.clone() };
             if !is_fresh && let Some(sender) = self.pool.take(&key, need) {
                 return Ok(Lease { sender, key, pool: Arc::clone(&self.pool), is_pooled: true });
             }
@@ -130,18 +134,18 @@ impl Upstream {
         self.metrics.upstream_connects.inc();
         let place = (place, Counted::new(&self.metrics));
         let unreachable =
-            |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.address) };
+            |why: String| Refusal::Unreachable { cluster: cluster.clone(), why: format!("{}: {why}", key.place) };
         let connecting = async {
-            let stream = TcpStream::connect(key.address).await.map_err(|error| unreachable(error.to_string()))?;
-            prepare(&stream, self.untaken);
-            let Some(config) = self.trust.config(&entry.policy, offer(need)) else {
+            let stream = self.reach(member, &key.place).await?;
+            let is_plain = key.security == Security::Plain;
+            let Some(config) = self.trust.config(&entry.policy, offer(need)).filter(|_| !is_plain) else {
                 return self.speak(stream, need == Need::Http2, key, place).await.map_err(unreachable);
             };
             let name = key.security.server_name().and_then(|name| ServerName::try_from(name.to_owned()).ok());
             let name = name.ok_or_else(|| unreachable("no server name".into()))?;
             let untrusted = |error: std::io::Error| Refusal::Untrusted {
                 cluster: cluster.clone(),
-                why: format!("{}: {error}", key.address),
+                why: format!("{}: {error}", key.place),
             };
             let stream = TlsConnector::from(config).connect(name, stream).await.map_err(untrusted)?;
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -150,22 +154,45 @@ impl Upstream {
             }
             self.speak(stream, is_http2, key, place).await.map_err(unreachable)
         };
-        timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(unreachable("no connection in time".into())))
+        timeout(self.connect, connecting).await.unwrap_or_else(|_| Err(late(member, &key.place)))
     }
 
-    /// A connection of plain text to one of the member's addresses, without anybody who speaks on it.
-    pub(crate) async fn connect(&self, entry: &Entry, member: &Member, address: SocketAddr) -> Result<Plain, Refusal> {
-        let key = Key { address, tenant: entry.tenant.clone(), security: Security::Plain };
+    /// A connection to a member, before anything is said on it.
+    async fn reach(&self, member: &Member, place: &Where) -> Result<Stream, Refusal> {
         let cluster = || member.cluster.clone();
-        let place = self.pool.place(&key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster() })?;
+        match place {
+            Where::Address(address) => {
+                let unreachable =
+                    |error| Refusal::Unreachable { cluster: cluster(), why: format!("{address}: {error}") };
+                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                prepare(&stream, self.untaken);
+                Ok(Stream::Direct(stream))
+            }
+            Where::Inside(inner) => {
+                let connected = match &self.inward {
+                    Some(inward) => inward.connect(inner, self.connect).await,
+                    None => Err(Denied::NoTunnel),
+                };
+                connected.map_err(|source| Refusal::Inward { cluster: cluster(), why: place.to_string(), source })
+            }
+        }
+    }
+
+    /// Whether anything inside a cluster could be reached at all.
+    pub(crate) fn has_tunnel(&self) -> bool {
+        self.inward.is_some()
+    }
+
+    /// A connection of plain text to one of the member's places, without anybody who speaks on it.
+    pub(crate) async fn connect(&self, entry: &Entry, member: &Member, place: &Where) -> Result<Plain, Refusal> {
+        let key = Key { place: place.clone(), tenant: entry.tenant.clone(), security: Security::Plain };
+        let cluster = || member.cluster.clone();
+        let room = self.pool.place(&key).ok_or_else(|| Refusal::UpstreamBusy { cluster: cluster() })?;
         self.metrics.upstream_connects.inc();
-        let held = (place, Counted::new(&self.metrics));
-        let unreachable = |why: String| Refusal::Unreachable { cluster: cluster(), why: format!("{address}: {why}") };
-        let connected = timeout(self.connect, TcpStream::connect(address)).await;
-        let connected = connected.map_err(|_| unreachable("no connection in time".into()))?;
-        let stream = connected.map_err(|error| unreachable(error.to_string()))?;
-        prepare(&stream, self.untaken);
-        Ok(Plain { stream, key: (address, key.tenant), _held: held })
+        let held = (room, Counted::new(&self.metrics));
+        let stream = timeout(self.connect, self.reach(member, place)).await;
+        let stream = stream.unwrap_or_else(|_| Err(late(member, place)))?;
+        Ok(Plain { stream, key: (key.place, key.tenant), _held: held })
     }
 
     /// The connection is driven by a task of its own, which holds its place until it ends.
@@ -204,6 +231,15 @@ impl Upstream {
     /// Closes what has rested for too long.
     pub(crate) fn sweep(&self) {
         self.pool.sweep();
+    }
+}
+
+/// There was no connection in time.
+fn late(member: &Member, place: &Where) -> Refusal {
+    let cluster = member.cluster.clone();
+    match place {
+        Where::Address(_) => Refusal::Unreachable { cluster, why: format!("{place}: no connection in time") },
+        Where::Inside(_) => Refusal::Inward { cluster, why: place.to_string(), source: Denied::TimedOut },
     }
 }
 
@@ -260,9 +296,9 @@ impl Lease {
 
 /// A connection of plain text, which holds its place until it ends.
 pub(crate) struct Plain {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     /// Where to, and whose: never another tenant's.
-    pub(crate) key: (SocketAddr, ObjectName),
+    pub(crate) key: (Where, ObjectName),
     _held: (Place, Counted),
 }
 

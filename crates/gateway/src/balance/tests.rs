@@ -17,6 +17,7 @@ fn route(count: usize) -> Route {
         tenant: "acme".parse().unwrap(),
         service: "kube-apiserver".into(),
         upstreams: (1..=count).map(address).collect(),
+        inside: Vec::new(),
         allowed_sources: [].into(),
         proof: Arc::default(),
         limits: Limits::default(),

@@ -172,6 +172,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         proof: Arc::default(),
         limits: Limits::default(),
         access: None,
+        resolver: model::resolver::ResolverPart::default(),
         kept: None,
         hindrance: None,
         closed: None,

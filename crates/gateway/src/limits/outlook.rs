@@ -29,7 +29,7 @@ pub struct Fullness {
 impl Admissions {
     pub fn outlook(&self, route: &Route, now: Instant) -> Outlook {
         let now = self.since_start(now);
-        let account = self.accounts.lock(&route.cluster).get(&route.cluster).cloned();
+        let account = self.accounts(route).lock(&route.cluster).get(&route.cluster).cloned();
         // One whose tenant is another now only shares the cluster's count with it; `account` makes the same of it.
         let tenant = match &account {
             Some(account) if account.tenant_name == route.tenant => Some(account.tenant.clone()),

@@ -18,6 +18,7 @@ fn route(cluster: &str, tenant: &str, own: &str, shared: &str) -> Route {
         tenant: tenant.parse().unwrap(),
         service: "kube-apiserver".into(),
         upstreams: vec!["10.0.0.7:6443".parse().unwrap()],
+        inside: Vec::new(),
         allowed_sources: [].into(),
         proof: Arc::default(),
         limits: limits(own),
@@ -49,6 +50,27 @@ fn the_first_bound_that_is_met_is_told() {
         let outcomes: Vec<_> = (0..3).map(|_| admissions.admit(&route, now)).collect();
         assert_eq!(outcomes.iter().map(code).collect::<Vec<_>>().join(" "), expected, "{own} {shared}");
     }
+}
+
+/// Applications that are flooded lock nobody out of the control plane; the tenant has both.
+#[test]
+fn a_control_plane_and_its_applications_have_bounds_of_their_own() {
+    let now = Instant::now();
+    let admissions = Admissions::new(now);
+    let control = route("c1", "acme", "1/-", "3/-");
+    let apps = Route {
+        inside: vec!["ingress.svc:443".parse().unwrap()],
+        upstreams: Vec::new(),
+        ..route("c1", "acme", "2/-", "3/-")
+    };
+    let first: Vec<_> = (0..3).map(|_| admissions.admit(&apps, now)).collect();
+    assert_eq!(first.iter().map(code).collect::<Vec<_>>(), ["Place", "Place", "ClusterConnections"]);
+    assert_eq!(admissions.outlook(&control, now).cluster.open, 0);
+    let second: Vec<_> = (0..2).map(|_| admissions.admit(&control, now)).collect();
+    assert_eq!(second.iter().map(code).collect::<Vec<_>>(), ["Place", "ClusterConnections"]);
+    assert_eq!((admissions.outlook(&apps, now).cluster.open, admissions.outlook(&apps, now).tenant.open), (2, 3));
+    drop((first, second));
+    assert_eq!(admissions.outlook(&apps, now).cluster.open, 0);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use arc_swap::ArcSwap;
 use gateway::explain::{Explanation, Question, Wanted};
 use gateway::limits::openings::OpeningLimits;
 use gateway::proxy_header::{Encoder, TLV_HYPERSHIFT_CLUSTER_ID};
-use gateway::{Door, DoorKind, Metrics, Serving, Timeouts};
+use gateway::{Door, DoorKind, Inward, Metrics, Serving, Timeouts};
+use model::inside::Inside;
 use model::resource::{Cluster, IngressController, IngressMode, Limits, Nameserver, Quota, Tenant, Upstream, Zone};
 use model::{Fact, FactChange, Location, Planner, Proof, Since, Snapshot, Timestamp};
 use prometheus_client::registry::Registry;
@@ -40,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) trusted_proxies: &'static [&'static str],
     pub(crate) openings: OpeningLimits,
     pub(crate) drain: Duration,
+    pub(crate) inward: Option<Inward>,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             trusted_proxies: &[],
             openings: OpeningLimits::default(),
             drain: PATIENCE,
+            inward: None,
         }
     }
 }
@@ -75,6 +78,7 @@ impl Fleet {
             cut_disallowed,
             trusted_proxies,
             openings: settings.openings.clone(),
+            inward: settings.inward.clone(),
             threads: 2,
             ..gateway::Settings::default()
         };
@@ -185,12 +189,14 @@ pub(crate) struct Member {
     pub(crate) allowed: &'static [&'static str],
     pub(crate) proof: Proof,
     pub(crate) limits: Limits,
+    /// Where its ingress controller is, if that is reached through the tunnel.
+    pub(crate) inside: Option<Inside>,
 }
 
 impl Member {
     pub(crate) fn new(name: &'static str, upstream: SocketAddr) -> Self {
         let (allowed, proof, limits) = (&["0.0.0.0/0", "::/0"][..], Proof::default(), Limits::default());
-        Self { name, upstreams: vec![upstream], allowed, proof, limits }
+        Self { name, upstreams: vec![upstream], allowed, proof, limits, inside: None }
     }
 }
 
@@ -248,12 +254,16 @@ fn cluster(member: Member) -> Cluster {
         api_server: Upstream::Addresses(member.upstreams),
         services: Vec::new(),
         nodes: Vec::new(),
-        ingress: IngressMode::Nodes,
-        controller: IngressController::default(),
+        ingress: if member.inside.is_some() { IngressMode::Hub } else { IngressMode::Nodes },
+        controller: IngressController {
+            inside: Arc::new(member.inside.unwrap_or_default()),
+            ..IngressController::default()
+        },
         allowed_sources: member.allowed.iter().map(|range| range.parse().unwrap()).collect(),
         proof: Arc::new(member.proof),
         limits: member.limits,
         access: None,
+        resolver: model::resolver::ResolverPart::default(),
         kept: None,
         hindrance: None,
         closed: None,

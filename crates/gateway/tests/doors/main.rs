@@ -5,6 +5,7 @@ mod cluster_id;
 mod explain;
 mod fairness;
 mod fleet;
+mod inward;
 mod keyed_selector;
 mod lifecycle;
 mod refusals;

@@ -1,10 +1,10 @@
 use super::*;
 use model::ObjectRef;
 use model::identity::Kind;
-use model::ingress::{Backend, FederationPolicy, Port};
+use model::ingress::{Backend, FederationPolicy, Port, UpstreamTls};
 
 fn member(name: &str) -> Arc<Member> {
-    let https = vec!["192.0.2.1:443".parse().unwrap()];
+    let https = vec![model::inside::Place::Address("192.0.2.1:443".parse().unwrap())];
     Arc::new(Member {
         cluster: name.parse().unwrap(),
         uid: name.into(),

@@ -17,8 +17,8 @@ fn member(name: &str, latitude: f64, longitude: f64) -> Arc<Member> {
         cluster: name.parse().unwrap(),
         uid: name.into(),
         location: Location { coordinates, ..Location::default() },
-        http: vec!["192.0.2.1:80".parse().unwrap()],
-        https: vec!["192.0.2.1:443".parse().unwrap()],
+        http: vec![model::inside::Place::Address("192.0.2.1:80".parse().unwrap())],
+        https: vec![model::inside::Place::Address("192.0.2.1:443".parse().unwrap())],
     })
 }
 

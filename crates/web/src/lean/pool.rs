@@ -1,7 +1,6 @@
 //! Connections to members that wait for a request.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
@@ -9,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use model::ObjectName;
+use model::inside::Place;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
 use crate::upstream::Plain;
 
 /// Whose connections may be used for what: never another tenant's.
-pub(super) type Key = (SocketAddr, ObjectName);
+pub(super) type Key = (Place, ObjectName);
 
 /// Those that rest, and since when.
 type Resting = HashMap<Key, Vec<(Plain, Instant)>, RandomState>;

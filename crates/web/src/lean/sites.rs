@@ -2,11 +2,12 @@
 //! another table.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use model::ObjectName;
-use model::routes::{Entry, Host, HttpTable};
+use model::routes::{Entry, Host, HostRule, HttpTable};
 
 use super::request;
 use crate::choice::{EntryOutlook, Members};
@@ -31,6 +32,8 @@ struct Known {
 
 struct Site {
     host: Arc<Host>,
+    /// Whether it is by an `apps` wildcard, whose TLS does not end here.
+    is_apps: bool,
     /// What members are asked for.
     text: Arc<str>,
     entries: Vec<(Arc<Entry>, Arc<EntryOutlook>, Instant)>,
@@ -49,7 +52,7 @@ impl Sites {
         &self,
         host: &str,
         path: &str,
-        tenant: Option<&ObjectName>,
+        (tenant, client): (Option<&ObjectName>, IpAddr),
         table: &Arc<HttpTable>,
         members: &Members,
         now: Instant,
@@ -67,7 +70,7 @@ impl Sites {
             known.by_host.insert(host.into(), site);
         }
         let site = known.by_host.get_mut(host)?;
-        if tenant.is_some_and(|tenant| *tenant != site.host.tenant) {
+        if tenant.is_some_and(|tenant| site.is_apps || *tenant != site.host.tenant) || !site.host.admits(client) {
             return None;
         }
         let entry = site.host.entry(path)?;
@@ -93,7 +96,8 @@ impl Sites {
 impl Site {
     fn look_up(host: &str, table: &HttpTable) -> Option<Self> {
         let asked = request::asked(host)?;
-        let host = Arc::clone(table.host(asked.name.as_ref()?)?);
-        Some(Self { host, text: asked.text.into(), entries: Vec::new() })
+        let found = table.find(asked.name.as_ref()?)?;
+        let (host, is_apps) = (Arc::clone(found.host), found.by == HostRule::Apps);
+        Some(Self { host, is_apps, text: asked.text.into(), entries: Vec::new() })
     }
 }

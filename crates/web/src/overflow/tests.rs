@@ -22,7 +22,7 @@ fn entry(steering: Steering) -> Entry {
                 coordinates: Some(Coordinates::new(latitude, longitude).unwrap()),
                 ..Location::default()
             },
-            http: vec!["192.0.2.1:80".parse().unwrap()],
+            http: vec![model::inside::Place::Address("192.0.2.1:80".parse().unwrap())],
             https: Vec::new(),
         })
     };

@@ -1,12 +1,12 @@
 //! Connections to members that wait for a request, and how many there may be.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::{http1, http2};
+use model::inside::Place as Where;
 
 use super::{Key, Need, Sender};
 use crate::body::RequestBody;
@@ -24,8 +24,8 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Slots {
     by_key: HashMap<Key, Slot>,
-    /// Open connections by their address, and all of them.
-    open: HashMap<SocketAddr, usize>,
+    /// Open connections by where they lead, and all of them.
+    open: HashMap<Where, usize>,
     all: usize,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Streams(Arc<AtomicUsize>);
 /// An open connection, until it is dropped.
 pub(super) struct Place {
     pool: Arc<Pool>,
-    address: SocketAddr,
+    to: Where,
 }
 
 impl Pool {
@@ -102,13 +102,13 @@ impl Pool {
     /// Room for one more connection.
     pub(super) fn place(self: &Arc<Self>, key: &Key) -> Option<Place> {
         let mut slots = self.lock();
-        let to_address = slots.open.get(&key.address).copied().unwrap_or(0);
-        if to_address >= self.per_address || slots.all >= self.total {
+        let there = slots.open.get(&key.place).copied().unwrap_or(0);
+        if there >= self.per_address || slots.all >= self.total {
             return None;
         }
-        slots.open.insert(key.address, to_address + 1);
+        slots.open.insert(key.place.clone(), there + 1);
         slots.all += 1;
-        Some(Place { pool: Arc::clone(self), address: key.address })
+        Some(Place { pool: Arc::clone(self), to: key.place.clone() })
     }
 
     pub(super) fn sweep(&self) {
@@ -145,9 +145,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut slots = self.pool.lock();
         slots.all -= 1;
-        match slots.open.get(&self.address).copied() {
-            Some(more @ 2..) => _ = slots.open.insert(self.address, more - 1),
-            _ => _ = slots.open.remove(&self.address),
+        match slots.open.get_mut(&self.to) {
+            Some(more @ 2..) => *more -= 1,
+            _ => _ = slots.open.remove(&self.to),
         }
     }
 }

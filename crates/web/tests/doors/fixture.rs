@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use model::identity::Kind;
 use model::ingress::{Backend, Certificate, FederationPolicy, PathMatch, Port, RouteOptions, Steering, UpstreamTls};
+use model::inside::Place;
 use model::routes::{Entry, Host, HttpRoute, HttpTable, Member};
 use model::{Digest, DnsName, Location, ObjectRef};
 use prometheus_client::registry::Registry;
@@ -103,7 +104,7 @@ impl Site {
     fn entry(&self) -> Arc<Entry> {
         let members = self.members.iter().enumerate().map(|(number, address)| {
             let cluster = format!("c{number}");
-            let (http, https) = (vec![*address], vec![*address]);
+            let (http, https) = (vec![Place::from(*address)], vec![Place::from(*address)]);
             let location = Location::default();
             Arc::new(Member { cluster: cluster.parse().unwrap(), uid: cluster.into(), location, http, https })
         });

@@ -6,6 +6,7 @@ mod backend;
 mod downgrade;
 mod fixture;
 mod haproxy;
+mod inward;
 mod lean;
 mod lifecycle;
 mod members;

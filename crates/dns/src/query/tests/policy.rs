@@ -115,6 +115,7 @@ fn cluster(number: usize, name: &str) -> FactChange {
         kept: None,
         hindrance: None,
         closed: None,
+        resolver: model::resolver::ResolverPart::default(),
     };
     FactChange::Cluster(parse(name), Some(fact(cluster)))
 }
