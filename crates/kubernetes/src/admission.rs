@@ -1,5 +1,5 @@
-//! The validating admission webhook: tenants are told no by the API server itself, before an object is written of which
-//! nothing would be served.
+//! The admission webhooks. The validating one: tenants are told no by the API server itself, before an object is written of which
+//! nothing would be served. The mutating one: pods of control planes are made to ask their resolver ([`pods`]).
 //!
 //! Every controller answers ([`listen`]), from the published snapshot alone ([`review`]). The leader keeps the certificate
 //! ([`certificate`]) and has the API server ask ([`register`]). What passes is judged again by the plan: this door is a
@@ -8,6 +8,7 @@
 mod certificate;
 mod listen;
 mod metrics;
+mod pods;
 mod register;
 mod review;
 
@@ -28,6 +29,7 @@ use crate::lease::Term;
 use certificate::{Kept, Live};
 pub use listen::Listener;
 use metrics::Metrics;
+pub use pods::Pods;
 pub use register::CONFIGURATION;
 
 /// The Secret that holds the certificates, in our own namespace.
@@ -47,6 +49,8 @@ pub struct Settings {
     pub namespace: String,
     pub place: Place,
     pub failure_policy: FailurePolicy,
+    /// Where pods of control planes are to ask a resolver.
+    pub pods: Option<Pods>,
 }
 
 /// Where the API server finds us.
@@ -174,8 +178,14 @@ impl Admission {
         }
     }
 
-    fn review(&self, review: &review::Request<'_>) -> serde_json::Value {
+    /// `None` if it is too early to say.
+    fn review(&self, review: &review::Request<'_>) -> Option<serde_json::Value> {
         let begun = Instant::now();
+        if let Some(pods) = self.settings.pods.as_ref().filter(|_| review.is_pod()) {
+            let decision = pods.decide(review)?;
+            self.metrics.count(decision.outcome.as_str(), begun.elapsed());
+            return Some(review.answer(decision));
+        }
         let snapshot = self.snapshot.load();
         let decision = review.decide(&snapshot, &self.ours, |tenant, endpoints| {
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +195,7 @@ impl Admission {
         let outcome = decision.outcome.as_str();
         let answer = review.answer(decision);
         self.metrics.count(outcome, begun.elapsed());
-        answer
+        Some(answer)
     }
 }
 

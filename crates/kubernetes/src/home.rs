@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::apply::{Actual, Dirty, OwnStatus};
 use crate::index::{Index, News};
+use crate::resolvers::ControlPlanes;
 use crate::resource::{Resource, Roles, watched};
 use crate::seen::{Key, Seen};
 use crate::tenants::{Originals, Wish};
@@ -40,6 +41,8 @@ pub struct Writing {
     pub dirty: Arc<Dirty>,
     /// For those who keep Ingresses in tenant clusters.
     pub originals: Arc<Originals>,
+    /// For those who lead control planes to their resolver.
+    pub planes: Arc<ControlPlanes>,
 }
 
 impl Writing {
@@ -47,6 +50,7 @@ impl Writing {
     pub fn mark_planned(&self, changes: &Changes) {
         self.dirty.mark_planned(changes);
         self.originals.mark_planned(changes);
+        self.planes.mark_planned(changes);
     }
 }
 
@@ -196,9 +200,12 @@ impl Home {
     }
 
     fn see(&self, Seen { key, meta, spec, status, .. }: &Seen) {
-        let Some(Writing { actual, dirty, originals }) = &self.writing else { return };
+        let Some(Writing { actual, dirty, originals, planes }) = &self.writing else { return };
         if let Some(object) = key.object().filter(|_| key.resource == Resource::Ingress) {
             originals.see(object, meta, spec);
+        }
+        if let Some(object) = key.object().filter(|_| key.resource == Resource::Cluster) {
+            planes.see(&object, meta, spec, status);
         }
         let touched = match key.resource {
             Resource::Verdict => actual.see_verdict(meta, spec),
@@ -215,9 +222,12 @@ impl Home {
     }
 
     fn miss(&self, key: &Key) {
-        let Some(Writing { actual, dirty, originals }) = &self.writing else { return };
+        let Some(Writing { actual, dirty, originals, planes }) = &self.writing else { return };
         if let Some(object) = key.object().filter(|_| key.resource == Resource::Ingress) {
             originals.gone(&object);
+        }
+        if let Some(object) = key.object().filter(|_| key.resource == Resource::Cluster) {
+            planes.gone(&object);
         }
         let meta =
             || ObjectMeta { name: Some(key.name.clone()), namespace: key.namespace.clone(), ..ObjectMeta::default() };

@@ -3,7 +3,8 @@
 //! Every process reads the hub the same way and plans by itself ([`home`]). The controller that leads ([`lease`])
 //! also looks into the tenant clusters ([`tenants`]) and writes what was planned ([`apply`]). Controllers also tell the API
 //! server which of tenants' objects to refuse ([`admission`]). What processes tell the leader every second, and what it answers,
-//! goes from one to the other and not through the hub ([`peers`]).
+//! goes from one to the other and not through the hub ([`peers`]). The leader also keeps what leads control planes to their
+//! resolver ([`resolvers`]).
 //!
 //! In a tenant cluster an agent reads what is to be published of it, and says what became of that ([`sources`]).
 
@@ -18,6 +19,7 @@ pub mod lease;
 pub mod nodes;
 pub mod peers;
 pub mod release;
+pub mod resolvers;
 pub mod resource;
 pub mod seen;
 pub mod sources;

@@ -5,16 +5,22 @@
 //! speak to whoever it names ([`Link`]): one request over TLS 1.3, whose certificate is the one that the Lease names, with the token
 //! of their service account. Both bodies are lines of JSON ([`wire`]), one a second. Nobody waits for it: without, each goes by its
 //! own eyes.
+//!
+//! In the same lines they say who carries streams into which clusters ([`Replica`]), and at the same door the leader answers
+//! questions of theirs ([`Desk`], [`Asks`]).
 
+mod ask;
 mod bearer;
 mod certificate;
 mod connect;
+mod desk;
 mod lines;
 mod link;
 mod listen;
 mod meeting;
 mod metrics;
 mod refusal;
+mod replicas;
 mod review;
 mod stream;
 pub mod wire;
@@ -28,12 +34,15 @@ use model::ObjectName;
 use model::overflow::{Sighting, Tables};
 use tokio::sync::watch;
 
+pub use ask::{AskError, Asks};
 pub use bearer::Bearer;
 pub use certificate::{Identity, IdentityError};
+pub use desk::{Answer, Desk, DeskError, MAX_ASKED, No};
 pub use link::Link;
 pub use listen::{Door, Listener, PeerView, Settings};
 pub use meeting::{Fingerprint, Meeting, NoFingerprint, follow};
 pub use metrics::Metrics;
+pub use replicas::{MAX_LINKED, Replica, Replicas};
 pub use wire::ClusterReports;
 
 /// The number is that of the lines' language: who speaks another finds nothing here, and goes by its own eyes.
@@ -116,4 +125,12 @@ pub trait Speaks: Send + Sync + 'static {
     fn reports(&self) -> Vec<ClusterReports>;
 
     fn take(&self, tables: Tables);
+
+    /// What this process carries, or that it asks others to; none where it does neither.
+    fn replica(&self) -> Option<Replica> {
+        None
+    }
+
+    /// Who carries what, as the leader has heard.
+    fn take_replicas(&self, _: Replicas) {}
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::apply::{MANAGER, PUBLISH_NAMESPACE};
+use crate::resolvers::slim;
 use crate::resource::Resource;
 
 /// Where an object stands.
@@ -143,6 +144,7 @@ impl Seen {
         // What we wrote, or copy, and what is planned depends on all the same.
         let spec = match resource {
             Resource::Address | Resource::Ingress => data.get("spec").cloned().unwrap_or_default(),
+            Resource::Cluster => slim(data.get("spec").unwrap_or(&Value::Null)),
             _ => Value::Null,
         };
         let text = match resource {
@@ -214,7 +216,7 @@ fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
 fn planned_from(resource: Resource, status: &Value) -> Option<Value> {
     let fields: &[&str] = match resource {
         Resource::Zone => &["serial", "digest"],
-        Resource::Cluster => &["nodes", "kept", "ingresses", "moreIngresses"],
+        Resource::Cluster => &["nodes", "kept", "ingresses", "moreIngresses", "resolver"],
         Resource::Tenant => &["held", "resting"],
         Resource::AddressPool => &["reverseZones"],
         _ => return None,

@@ -28,6 +28,7 @@
 
 mod away;
 mod copy;
+pub mod directory;
 mod link;
 mod metrics;
 mod observe;
@@ -57,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use copy::ORIGIN;
+pub use directory::{Directory, EndpointView, PortView, ServiceView};
 pub use metrics::Metrics;
 pub use wanted::{Originals, Sides, Wanted, keep};
 pub use write::FIELD_MANAGER;

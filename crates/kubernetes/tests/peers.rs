@@ -12,11 +12,13 @@ use std::time::Duration;
 use kube::Client;
 use kubernetes::lease::{self, Election};
 use kubernetes::peers::{
-    Bearer, ClusterReports, Door, Hears, Identity, Link, Listener, Meeting, Metrics, Peer, Role, Settings, Speaks,
+    Answer, AskError, Asks, Bearer, ClusterReports, Desk, DeskError, Door, Fingerprint, Hears, Identity, Link,
+    Listener, Meeting, Metrics, No, Peer, Replica, Replicas, Role, Settings, Speaks,
 };
 use kubernetes::{client, peers};
+use manifest::agents::Certificate;
 use model::overflow::{Report, Sighting, Tables};
-use model::{ObjectName, Timestamp};
+use model::{ClusterName, ObjectName, Timestamp};
 use prometheus_client::registry::Registry;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -55,6 +57,10 @@ metadata: {name: fleetgate-gateway, namespace: fleetgate-system}
 ---
 apiVersion: v1
 kind: ServiceAccount
+metadata: {name: fleetgate-dns, namespace: fleetgate-system}
+---
+apiVersion: v1
+kind: ServiceAccount
 metadata: {name: stranger, namespace: fleetgate-system}
 ---
 apiVersion: v1
@@ -84,7 +90,9 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: gateway, namespace: fleetgate-system}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: gateway}
-subjects: [{kind: ServiceAccount, name: fleetgate-gateway, namespace: fleetgate-system}]
+subjects:
+- {kind: ServiceAccount, name: fleetgate-gateway, namespace: fleetgate-system}
+- {kind: ServiceAccount, name: fleetgate-dns, namespace: fleetgate-system}
 ";
 
 fn start() -> Option<ApiServer> {
@@ -136,6 +144,36 @@ impl Heard {
     }
 }
 
+/// A leader's desk that signs anything but nothing, and knows one credential.
+struct Table;
+
+impl Desk for Table {
+    fn sign<'a>(&'a self, csr: &'a str) -> Answer<'a, Certificate> {
+        let signed = match csr {
+            "wrong" => Err(DeskError::Wrong("no request".into())),
+            "later" => Err(DeskError::Away("no authority".into())),
+            csr => Ok(Certificate { certificate: format!("signed {csr}"), ca: "ca".into(), valid_from: 1, expires: 2 }),
+        };
+        Box::pin(std::future::ready(signed))
+    }
+
+    fn admitted<'a>(&'a self, identities: &'a [String]) -> Answer<'a, Vec<Option<No>>> {
+        let no = || No { code: "Revoked".into(), reason: "it was revoked".into() };
+        let answers = identities.iter().map(|identity| (identity != "good").then(no)).collect();
+        Box::pin(std::future::ready(Ok(answers)))
+    }
+
+    fn service<'a>(
+        &'a self,
+        cluster: &'a ClusterName,
+        namespace: &'a ObjectName,
+        name: &'a ObjectName,
+    ) -> Answer<'a, Option<bytes::Bytes>> {
+        let found = (name.as_str() == "web").then(|| format!("{cluster} {namespace}").into());
+        Box::pin(std::future::ready(Ok(found)))
+    }
+}
+
 /// A controller that contends and, while it leads, hears.
 struct Controller {
     address: SocketAddr,
@@ -157,10 +195,15 @@ impl Controller {
         let meeting = Meeting { address, certificate: identity.fingerprint };
         let tables = watch::channel(Arc::default()).0;
         let heard = Arc::new(Heard { edges: Mutex::default(), reports: Mutex::default(), tables });
-        let settings = Settings { namespace: NAMESPACE.into(), accounts: ACCOUNTS.map(Into::into).into() };
+        let settings = Settings {
+            namespace: NAMESPACE.into(),
+            accounts: ACCOUNTS.map(Into::into).into(),
+            link_accounts: vec!["fleetgate-gateway".into()],
+        };
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let door = Door::new(settings, identity, client.clone(), Arc::clone(&heard) as _, metrics);
+        let door =
+            Door::new(settings, identity, client.clone(), (Arc::clone(&heard) as _, Some(Arc::new(Table))), metrics);
         let (stop, stop_door) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(door.clone().serve(listener, stop_door.clone()));
         let lease = lease::Settings { meeting: Some(meeting), ..lease::Settings::new(NAMESPACE, name) };
@@ -208,6 +251,8 @@ impl Controller {
 struct Voice {
     reports: Mutex<Vec<ClusterReports>>,
     told: Mutex<usize>,
+    carries: Mutex<Option<Replica>>,
+    replicas: Mutex<Option<Replicas>>,
 }
 
 impl Speaks for Voice {
@@ -221,6 +266,14 @@ impl Speaks for Voice {
 
     fn take(&self, _: Tables) {
         *self.told.lock().unwrap() += 1;
+    }
+
+    fn replica(&self) -> Option<Replica> {
+        self.carries.lock().unwrap().clone()
+    }
+
+    fn take_replicas(&self, replicas: Replicas) {
+        *self.replicas.lock().unwrap() = Some(replicas);
     }
 }
 
@@ -358,6 +411,119 @@ async fn only_accounts_of_ours_are_heard_and_only_controllers_report() {
     }
     assert_eq!(last, "TooManyTries");
     assert_eq!(Raw::open(leader.address, &good, "gw-0").await.status.0, 200, "known ones are still heard");
+}
+
+fn carries(number: u8, clusters: &[&str]) -> Replica {
+    Replica {
+        address: Some(SocketAddr::from(([192, 0, 2, number], 9636))),
+        certificate: Fingerprint::of(&[number]),
+        takes_links: true,
+        clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+    }
+}
+
+/// Who is in the table that a process has, and what they carry.
+fn told(process: &Process) -> Vec<(String, Vec<String>)> {
+    let told = process.voice.replicas.lock().unwrap();
+    let of = |(peer, replica): &(Peer, Arc<Replica>)| {
+        (peer.name.to_string(), replica.clusters.iter().map(ToString::to_string).collect())
+    };
+    told.iter().flat_map(|told| told.0.iter().map(of)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_is_told_who_carries_what_and_a_new_leader_is_quiet_first() {
+    let Some(server) = start() else { return };
+    let mut first = Controller::start(&server, "first").await;
+    let one = Process::start(&server, "fleetgate-gateway", "gw-1", Role::Gateway).await;
+    let two = Process::start(&server, "fleetgate-gateway", "gw-2", Role::Gateway).await;
+    let dns = Process::start(&server, "fleetgate-dns", "dns", Role::Dns).await;
+    *one.voice.carries.lock().unwrap() = Some(carries(1, &["a", "b"]));
+    *two.voice.carries.lock().unwrap() = Some(carries(2, &[]));
+    let asks = Replica { address: None, takes_links: false, ..carries(3, &[]) };
+    *dns.voice.carries.lock().unwrap() = Some(asks.clone());
+    let own = Peer { name: "first".parse().unwrap(), role: Role::All };
+    eventually("the first leads", async || (first.door.peers().len() == 3).then_some(())).await;
+    first.door.carry(&own, Some(carries(4, &["c"])));
+    let named = |list: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
+        list.iter()
+            .map(|(name, clusters)| ((*name).into(), clusters.iter().map(|&name| name.into()).collect()))
+            .collect()
+    };
+    let all = named(&[("dns", &[]), ("first", &["c"]), ("gw-1", &["a", "b"]), ("gw-2", &[])]);
+    for process in [&one, &two, &dns] {
+        eventually("it is told", async || (told(process) == all).then_some(())).await;
+    }
+    let replicas = first.door.replicas().borrow().clone().unwrap();
+    assert_eq!((replicas.taking_links(), &*replicas.0[0].1), (3, &asks));
+
+    *two.voice.carries.lock().unwrap() = Some(carries(2, &["b"]));
+    let changed = named(&[("dns", &[]), ("first", &["c"]), ("gw-1", &["a", "b"]), ("gw-2", &["b"])]);
+    let since = Instant::now();
+    eventually("the others hear of a link", async || (told(&one) == changed).then_some(())).await;
+    println!("a new link was told to others within {:?}", since.elapsed());
+    // A dns process has no links, whatever it says.
+    let mut liar = Raw::open(first.address, &token(&server, NAMESPACE, "fleetgate-dns"), "liar").await;
+    let certificate = Fingerprint::of(b"liar");
+    liar.line(&format!(r#"{{"replica":{{"certificate":"{certificate}","links":false,"clusters":["a"]}}}}"#)).await;
+    assert_eq!(liar.no().await, "NoLinks");
+    drop(two);
+    eventually("one that is gone is told of no more", async || {
+        (told(&one) == named(&[("dns", &[]), ("first", &["c"]), ("gw-1", &["a", "b"])])).then_some(())
+    })
+    .await;
+
+    // What the next one says first is what all have said to it.
+    let second = Controller::start(&server, "second").await;
+    first.stop().await;
+    assert!(first.door.replicas().borrow().is_none());
+    let known = told(&dns);
+    eventually("the next leader tells", async || {
+        let now = told(&dns);
+        assert!(now == known || now == named(&[("dns", &[]), ("gw-1", &["a", "b"])]), "{now:?}");
+        (now != known).then_some(())
+    })
+    .await;
+    drop(second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_answers_what_gateways_ask() {
+    let Some(server) = start() else { return };
+    let leader = Controller::start(&server, "leader").await;
+    let meeting = Meeting { address: leader.address, certificate: leader.door.fingerprint() };
+    let (_tell, meeting) = watch::channel(Some(meeting));
+    let asks = async |account: &str| {
+        let bearer = connect(&server, account).await.1;
+        Asks { meeting: meeting.clone(), own: None, bearer }
+    };
+    let gateway = asks("fleetgate-gateway").await;
+    let signed = eventually("it leads", async || gateway.sign("request".into()).await.ok()).await;
+    assert_eq!((&*signed.certificate, &*signed.ca, signed.expires), ("signed request", "ca", 2));
+    let code = |error: AskError| match error {
+        AskError::Refused { code, .. } => code,
+        AskError::Away(why) => format!("away: {why}"),
+    };
+    assert_eq!(gateway.sign("wrong".into()).await.map_err(code).unwrap_err(), "Malformed");
+    assert_eq!(gateway.sign("x".repeat(9 << 10)).await.map_err(code).unwrap_err(), "TooLarge");
+    assert!(gateway.sign("later".into()).await.map_err(code).unwrap_err().starts_with("away:"));
+    let answers = gateway.admitted(vec!["good".into(), "bad".into()]).await.unwrap();
+    assert_eq!((&answers[0], answers[1].as_ref().map(|no| &*no.code)), (&None, Some("Revoked")));
+    let names = |name: &str| ("c1".parse().unwrap(), "shop".parse().unwrap(), name.parse().unwrap());
+    let (cluster, namespace, web) = names("web");
+    let found = gateway.service(&cluster, &namespace, &web).await.unwrap();
+    assert_eq!(found.as_deref(), Some(&b"c1 shop"[..]));
+    assert_eq!(gateway.service(&cluster, &namespace, &names("none").2).await.unwrap(), None);
+
+    let dns = asks("fleetgate-dns").await;
+    assert_eq!(dns.sign("request".into()).await.map_err(code).unwrap_err(), "NoLinks");
+    assert_eq!(dns.admitted(vec!["good".into()]).await.map_err(code).unwrap_err(), "NoLinks");
+    assert!(dns.service(&cluster, &namespace, &web).await.unwrap().is_some());
+    let stranger = asks("stranger").await;
+    assert_eq!(stranger.service(&cluster, &namespace, &web).await.map_err(code).unwrap_err(), "NotAllowed");
+    let (_tell, nowhere) = watch::channel(None);
+    let away = Asks { meeting: nowhere, ..gateway };
+    assert!(matches!(away.sign("request".into()).await, Err(AskError::Away(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -439,7 +439,7 @@ impl Leader {
             }
             desk.to = Some(to);
         }
-        let Writing { actual, dirty, originals } = writing.clone();
+        let Writing { actual, dirty, originals, .. } = writing.clone();
         let settings = tenants::Settings {
             policy: Policy { loopback: true },
             patience: Duration::from_secs(1),

@@ -99,7 +99,7 @@ impl Door {
         }
         // Half a fleet is no fleet: without it everybody would be nobody's tenant, and everything would pass.
         if !(self.informed)() {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, "the fleet is not known yet; ask again in a moment");
+            return too_early();
         }
         let announced = request.body().size_hint().upper().and_then(|size| usize::try_from(size).ok());
         if announced.is_some_and(|size| size > MAX_BODY) {
@@ -121,7 +121,10 @@ impl Door {
         };
         let begun = Instant::now();
         let answer = match Request::read(&body) {
-            Ok(review) => self.admission.review(&review),
+            Ok(review) => match self.admission.review(&review) {
+                Some(answer) => answer,
+                None => return too_early(),
+            },
             Err(reason) => {
                 self.admission.metrics.count("noReview", begun.elapsed());
                 let shown: String = reason.chars().take(300).collect();
@@ -132,6 +135,10 @@ impl Door {
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
         response
     }
+}
+
+fn too_early() -> Response<Full<Bytes>> {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "the fleet is not known yet; ask again in a moment")
 }
 
 fn too_large() -> Response<Full<Bytes>> {

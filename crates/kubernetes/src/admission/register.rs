@@ -1,27 +1,30 @@
-//! What the leader keeps on the hub: the Secret with the certificate, and the `ValidatingWebhookConfiguration` that sends
-//! the API server here. Looked at every few seconds and put right: it takes two requests to see that all is well.
+//! What the leader keeps on the hub: the Secret with the certificate, and the `ValidatingWebhookConfiguration` and, where pods of
+//! control planes ask a resolver, the `MutatingWebhookConfiguration` that send the API server here. Looked at every few seconds and
+//! put right: it takes two or three requests to see that all is well.
 
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, GetParams, Patch, PatchParams};
 use kube::core::Resource as _;
 use kube::core::request::Request;
 use kube::{Client, Error};
+use manifest::pod_dns::CONTROL_PLANE_LABEL;
 use model::identity::Kind;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::certificate::{Kept, Step};
-use super::{Admission, POLL, Place, SECRET};
+use super::{Admission, POLL, Place, Pods, SECRET};
 use crate::apply::{Failure, MANAGED_BY, MANAGER, PUBLISH_NAMESPACE, send_within};
 use crate::lease::Term;
 
-/// The name of the `ValidatingWebhookConfiguration`.
+/// The name of the `ValidatingWebhookConfiguration`, and of the mutating one.
 pub const CONFIGURATION: &str = "fleetgate";
 /// What the API server calls us when it says no.
 const WEBHOOK: &str = "dnsendpoints.fleetgate.dev";
+const PODS_WEBHOOK: &str = "pods.fleetgate.dev";
 /// What the API server waits for an answer that takes milliseconds.
 const ANSWER_WITHIN: u16 = 5;
 /// As long for what is asked of it.
@@ -45,9 +48,9 @@ enum Trouble {
 /// Until the term is lost.
 pub(super) async fn keep(admission: &Admission, client: Client, term: Term) {
     let secrets = Api::namespaced(client.clone(), &admission.settings.namespace);
-    let configurations = Api::all(client.clone());
-    let mut keeper =
-        Keeper { admission, client, term, secrets, configurations, standing: None, gone_since: None, founding: false };
+    let mut registrations = vec![Registration::of(Hook::Validating)];
+    registrations.extend(admission.settings.pods.is_some().then(|| Registration::of(Hook::Mutating)));
+    let mut keeper = Keeper { admission, client, term, secrets, registrations, standing: None };
     let mut told = None;
     loop {
         let trouble = keeper.round().await.err().map(|trouble| trouble.to_string());
@@ -62,51 +65,98 @@ pub(super) async fn keep(admission: &Admission, client: Client, term: Term) {
     admission.metrics.registered.set(0);
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Hook {
+    Validating,
+    Mutating,
+}
+
+impl Hook {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    fn path(self) -> Request {
+        Request::new(match self {
+            Self::Validating => ValidatingWebhookConfiguration::url_path(&(), None),
+            Self::Mutating => MutatingWebhookConfiguration::url_path(&(), None),
+        })
+    }
+}
+
+/// What has the API server ask.
+struct Registration {
+    hook: Hook,
+    /// Since when there has been none.
+    gone_since: Option<Instant>,
+    /// There was nothing when we came: it is made at once.
+    founding: bool,
+}
+
+impl Registration {
+    fn of(hook: Hook) -> Self {
+        Self { hook, gone_since: None, founding: false }
+    }
+}
+
 struct Keeper<'a> {
     admission: &'a Admission,
     client: Client,
     term: Term,
     secrets: Api<Secret>,
-    configurations: Api<ValidatingWebhookConfiguration>,
-    /// Since when the API server has been told to trust this version of the Secret.
+    registrations: Vec<Registration>,
+    /// Since when the API server has been told to trust this version of the Secret, wherever it asks.
     standing: Option<(String, Instant)>,
-    /// Since when there has been no configuration.
-    gone_since: Option<Instant>,
-    /// There was nothing when we came: the configuration is made at once.
-    founding: bool,
 }
 
 impl Keeper<'_> {
     async fn round(&mut self) -> Result<(), Trouble> {
         let Some((kept, version)) = self.certificates().await? else { return Ok(()) };
-        let wanted = configuration(&self.admission.settings, &kept);
-        let found = within(self.configurations.get_opt(CONFIGURATION)).await?;
-        let found = found.and_then(|found| serde_json::to_value(found).ok());
-        let right = found.as_ref().is_some_and(|found| covers(found, &wanted));
+        let (mut right, mut trouble) = (true, Ok(()));
+        for number in 0..self.registrations.len() {
+            // One that cannot be kept is no reason to let the other go.
+            match self.register(number, &kept).await {
+                Ok(registered) => right &= registered,
+                Err(failed) => (right, trouble) = (false, Err(failed)),
+            }
+        }
         self.admission.metrics.registered.set(right.into());
-        if right {
-            (self.gone_since, self.founding) = (None, false);
-            if self.standing.as_ref().is_none_or(|(standing, _)| *standing != version) {
-                self.standing = Some((version, Instant::now()));
-            }
-            return Ok(());
+        if !right {
+            self.standing = None;
+        } else if self.standing.as_ref().is_none_or(|(standing, _)| *standing != version) {
+            self.standing = Some((version, Instant::now()));
         }
+        trouble
+    }
+
+    /// Whether it is there as it should be.
+    async fn register(&mut self, number: usize, kept: &Kept) -> Result<bool, Trouble> {
+        let registration = &mut self.registrations[number];
+        let hook = registration.hook;
+        let wanted = configuration(hook, &self.admission.settings, kept);
+        let found = found(&self.client, hook).await?;
+        if found.as_ref().is_some_and(|found| covers(found, &wanted)) {
+            (registration.gone_since, registration.founding) = (None, false);
+            return Ok(true);
+        }
+        // What was trusted before is not any more, or not yet.
         self.standing = None;
-        if found.is_none() && !self.founding {
-            let since = *self.gone_since.get_or_insert_with(Instant::now);
+        if found.is_none() && !registration.founding {
+            let since = *registration.gone_since.get_or_insert_with(Instant::now);
             if since.elapsed() < GONE_FOR {
-                return Ok(());
+                return Ok(false);
             }
         }
-        let path = Request::new(ValidatingWebhookConfiguration::url_path(&(), None));
         let apply = PatchParams::apply(MANAGER).force();
-        send_within(&self.client, &self.term, || path.patch(CONFIGURATION, &apply, &Patch::Apply(&wanted))).await?;
-        self.admission.metrics.registered.set(1);
+        let write = || hook.path().patch(CONFIGURATION, &apply, &Patch::Apply(&wanted));
+        send_within(&self.client, &self.term, write).await?;
         // From now on one that goes was deleted by somebody.
-        (self.gone_since, self.founding) = (None, false);
-        tracing::info!(name = CONFIGURATION, "the ValidatingWebhookConfiguration is as it should be");
-        self.standing = Some((version, Instant::now()));
-        Ok(())
+        (registration.gone_since, registration.founding) = (None, false);
+        tracing::info!(name = CONFIGURATION, "the {} is as it should be", hook.kind());
+        Ok(true)
     }
 
     /// The certificates as they stand in the Secret, and its version; `None` if they have to be looked at again first.
@@ -121,7 +171,9 @@ impl Keeper<'_> {
                 None => Kept::new(names, now)?,
             };
             tracing::info!(secret = SECRET, "there is no certificate for the admission webhook: making one");
-            self.founding = served.is_none();
+            for registration in &mut self.registrations {
+                registration.founding = served.is_none();
+            }
             return self.write(kept, None).await.map(Some);
         };
         let version = secret.metadata.resource_version.unwrap_or_default();
@@ -175,11 +227,20 @@ impl Keeper<'_> {
     }
 }
 
+async fn found(client: &Client, hook: Hook) -> Result<Option<Value>, Trouble> {
+    let request = hook.path().get(CONFIGURATION, &GetParams::default());
+    let request = request.map_err(|error| Trouble::Read(Error::BuildRequest(error)))?;
+    match within(client.request(request)).await {
+        Err(Trouble::Read(Error::Api(status))) if status.code == 404 => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, Trouble> {
     timeout(WITHIN, request).await.map_err(|_| Trouble::Late)?.map_err(Trouble::Read)
 }
 
-fn configuration(settings: &super::Settings, kept: &Kept) -> Value {
+fn configuration(hook: Hook, settings: &super::Settings, kept: &Kept) -> Value {
     let path = super::path(&kept.token);
     let bundle = k8s_openapi::ByteString(kept.bundle().into_bytes());
     let client = match &settings.place {
@@ -189,31 +250,58 @@ fn configuration(settings: &super::Settings, kept: &Kept) -> Value {
         }),
         Place::Url { base, .. } => json!({ "url": format!("{base}{path}"), "caBundle": bundle }),
     };
+    let mut webhook = match (hook, &settings.pods) {
+        (Hook::Mutating, Some(pods)) => of_pods(pods),
+        _ => of_records(settings),
+    };
+    webhook["admissionReviewVersions"] = json!(["v1"]);
+    webhook["clientConfig"] = client;
+    webhook["matchPolicy"] = "Equivalent".into();
+    webhook["sideEffects"] = "None".into();
+    webhook["timeoutSeconds"] = ANSWER_WITHIN.into();
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": hook.kind(),
+        "metadata": { "name": CONFIGURATION },
+        "webhooks": [webhook],
+    })
+}
+
+/// Tenants' objects, in namespaces that are not ours.
+fn of_records(settings: &super::Settings) -> Value {
     let (group, version) = Kind::DnsEndpoint.api_version().split_once('/').unwrap_or_default();
     let ours = [settings.namespace.as_str(), PUBLISH_NAMESPACE];
     json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": CONFIGURATION },
-        "webhooks": [{
-            "name": WEBHOOK,
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": client,
-            "failurePolicy": settings.failure_policy.as_str(),
-            "matchPolicy": "Equivalent",
-            "namespaceSelector": { "matchExpressions": [
-                { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ours },
-            ]},
-            "objectSelector": {},
-            "rules": [{
-                "apiGroups": [group],
-                "apiVersions": [version],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": [Kind::DnsEndpoint.plural()],
-                "scope": "Namespaced",
-            }],
-            "sideEffects": "None",
-            "timeoutSeconds": ANSWER_WITHIN,
+        "name": WEBHOOK,
+        "failurePolicy": settings.failure_policy.as_str(),
+        "namespaceSelector": { "matchExpressions": [
+            { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ours },
+        ]},
+        "objectSelector": {},
+        "rules": [{
+            "apiGroups": [group],
+            "apiVersions": [version],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [Kind::DnsEndpoint.plural()],
+            "scope": "Namespaced",
+        }],
+    })
+}
+
+/// Pods that ask for it, wherever they are: what is in the wrong namespace is refused.
+fn of_pods(pods: &Pods) -> Value {
+    json!({
+        "name": PODS_WEBHOOK,
+        "failurePolicy": pods.failure_policy.as_str(),
+        "namespaceSelector": {},
+        "objectSelector": { "matchExpressions": [{ "key": CONTROL_PLANE_LABEL, "operator": "Exists" }] },
+        "reinvocationPolicy": "Never",
+        "rules": [{
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+            "scope": "Namespaced",
         }],
     })
 }

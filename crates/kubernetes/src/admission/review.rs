@@ -1,10 +1,12 @@
 //! * One request of the API server's: may this object be written? Decided from the published snapshot alone.
 //!
 //! A no is for objects of which nothing would be served. Where something would, the object passes and what is refused of it
-//! comes back as warnings, so that one bad record never blocks the others. The plan judges again, whatever passed here.
+//! comes back as warnings, so that one bad record never blocks the others. The plan judges again, whatever passed here. Pods are
+//! another matter ([`super::pods`]).
 
 use std::collections::{BTreeMap, HashSet};
 
+use k8s_openapi::ByteString;
 use manifest::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec, EndpointSpec};
 use model::identity::Kind;
 use model::policy::{Applicant, RecordClaim, Refused};
@@ -69,6 +71,8 @@ struct Metadata {
 pub(super) struct Decision {
     pub(super) outcome: Outcome,
     pub(super) warnings: Vec<String>,
+    /// What is changed of the object before it is written: a JSON patch.
+    pub(super) patch: Option<Value>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub(super) enum Outcome {
     /// It asks for nothing that was not asked for before.
     NothingNew,
     Allowed,
+    /// And changed.
+    Patched,
     /// Nothing of it would be served.
     Refused(String),
     Malformed(String),
@@ -91,6 +97,7 @@ impl Outcome {
             Self::NotOurs => "notOurs",
             Self::NothingNew => "nothingNew",
             Self::Allowed => "allowed",
+            Self::Patched => "patched",
             Self::Refused(_) => "refused",
             Self::Malformed(_) => "malformed",
             Self::TooFast(_) => "tooFast",
@@ -100,7 +107,13 @@ impl Outcome {
 
 impl From<Outcome> for Decision {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, warnings: Vec::new() }
+        Self { outcome, warnings: Vec::new(), patch: None }
+    }
+}
+
+impl Decision {
+    pub(super) fn malformed(reason: &str) -> Self {
+        Outcome::Malformed(cut(&format!("Malformed: {reason}"))).into()
     }
 }
 
@@ -132,8 +145,7 @@ impl<'a> Request<'a> {
         let Some(tenant) = namespace.and_then(|namespace| snapshot.ground().tenant_of_namespace(&namespace)) else {
             return Outcome::NotOurs.into();
         };
-        self.decide_records(snapshot, tenant, pace)
-            .unwrap_or_else(|reason| Outcome::Malformed(cut(&format!("Malformed: {reason}"))).into())
+        self.decide_records(snapshot, tenant, pace).unwrap_or_else(|reason| Decision::malformed(&reason))
     }
 
     /// The error is where in the object something cannot be read, and why.
@@ -164,17 +176,38 @@ impl<'a> Request<'a> {
         Ok(decide_endpoints(snapshot, &applicant, &spec.endpoints))
     }
 
+    /// Whether a pod is to be made.
+    pub(super) fn is_pod(&self) -> bool {
+        let ResourceName { group, resource } = &self.resource;
+        let whole = self.sub_resource.as_deref().unwrap_or_default().is_empty();
+        group.is_empty() && resource == "pods" && self.operation == "CREATE" && whole
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// What a label of the object says.
+    pub(super) fn label(&self, key: &str) -> Result<Option<String>, String> {
+        let object: Object<'_> = self.object()?;
+        Ok(object.metadata.labels.and_then(|mut labels| labels.remove(key)))
+    }
+
+    pub(super) fn object<T: Deserialize<'a>>(&self) -> Result<T, String> {
+        parse("", self.object.ok_or("there is no object")?)
+    }
+
     fn is_of(&self, kind: Kind) -> bool {
         let group = kind.api_version().split('/').next();
         group == Some(&self.resource.group) && kind.plural() == self.resource.resource
     }
 
     /// The whole answer.
-    pub(super) fn answer(&self, Decision { outcome, warnings }: Decision) -> Value {
+    pub(super) fn answer(&self, Decision { outcome, warnings, patch }: Decision) -> Value {
         let denied =
             |code: u16, reason: &str, message: String| json!({ "code": code, "reason": reason, "message": message });
         let status = match outcome {
-            Outcome::NotOurs | Outcome::NothingNew | Outcome::Allowed => None,
+            Outcome::NotOurs | Outcome::NothingNew | Outcome::Allowed | Outcome::Patched => None,
             Outcome::Refused(message) => Some(denied(403, "Forbidden", message)),
             Outcome::Malformed(message) => Some(denied(422, "Invalid", message)),
             Outcome::TooFast(refusal) => {
@@ -191,6 +224,10 @@ impl<'a> Request<'a> {
         }
         if !warnings.is_empty() {
             response["warnings"] = warnings.into();
+        }
+        if let Some(patch) = patch {
+            response["patchType"] = "JSONPatch".into();
+            response["patch"] = json!(ByteString(patch.to_string().into_bytes()));
         }
         json!({ "apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response })
     }
@@ -224,7 +261,7 @@ fn decide_endpoints(snapshot: &Snapshot, applicant: &Applicant, endpoints: &[End
         return Outcome::Refused(refused.into_lines().join("; ")).into();
     }
     let warnings = refused.into_lines().into_iter().chain(remarks.into_lines()).collect();
-    Decision { outcome: Outcome::Allowed, warnings }
+    Decision { outcome: Outcome::Allowed, warnings, patch: None }
 }
 
 /// A resolver that tries search paths first asks for `example.com.<path>` before `example.com`, and a wildcard answers.

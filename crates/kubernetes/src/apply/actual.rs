@@ -131,6 +131,10 @@ impl Actual {
         self.whole.send_replace(true);
     }
 
+    pub(crate) fn is_whole(&self) -> bool {
+        *self.whole.borrow()
+    }
+
     pub(crate) async fn until_whole(&self) {
         // Its sender is ours, so that the channel cannot close.
         let _ = self.whole.subscribe().wait_for(|whole| *whole).await;

@@ -1,5 +1,5 @@
 //! Our part of an object's status: what is the plan's to say. `nodes`, `ingresses` and the condition `Reachable` of a Cluster
-//! are written by whoever watches it, other conditions by people and programs that we do not know.
+//! are written by whoever watches it, `resolver` by whoever gives ports, other conditions by people and programs that we do not know.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manifest::bounded::List;
@@ -184,6 +184,7 @@ impl From<ClusterStatus> for OwnStatus {
             nodes: List::default(),
             ingresses: List::default(),
             more_ingresses: false,
+            resolver: None,
             ..status
         })))
     }

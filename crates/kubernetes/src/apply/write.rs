@@ -58,7 +58,7 @@ pub(super) const KINDS: [&str; 11] = [
 ];
 
 impl Failure {
-    pub(super) fn outcome(&self) -> &'static str {
+    pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::NotLeading => "notLeading",
             Self::Late => "late",

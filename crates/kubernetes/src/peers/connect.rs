@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::bearer::{Bearer, BearerError};
 use super::certificate::{Another, pinned_to, server_name};
@@ -83,17 +84,7 @@ pub(super) async fn open(
 
 async fn try_open(at: Meeting, me: &Peer, bearer: &Bearer) -> Result<(mpsc::Sender<Bytes>, Incoming), LinkError> {
     let token = bearer.header()?;
-    let away = |error: io::Error| LinkError::Away { at, why: error.to_string() };
-    let stream = TcpStream::connect(at.address).await.map_err(away)?;
-    stream.set_nodelay(true).map_err(away)?;
-    // Lines are not answered one by one.
-    #[cfg(target_os = "linux")]
-    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE)).map_err(away)?;
-    let tls = |error: rustls::Error| LinkError::Away { at, why: error.to_string() };
-    let connector = TlsConnector::from(Arc::new(pinned_to(at.certificate).map_err(tls)?));
-    let connected = connector.connect(server_name().map_err(tls)?, stream).await;
-    let stream =
-        connected.map_err(|error| if is_another(&error) { LinkError::Stranger(at.address) } else { away(error) })?;
+    let stream = secure(at).await?;
     let broken = |error: hyper::Error| LinkError::Away { at, why: crate::watch::chain(&error) };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // Ends with both bodies, and its end is told to whoever reads and writes them.
@@ -114,7 +105,21 @@ async fn try_open(at: Meeting, me: &Peer, bearer: &Bearer) -> Result<(mpsc::Send
     Err(refusal(response).await)
 }
 
-async fn refusal(response: Response<Incoming>) -> LinkError {
+/// A connection to whoever has the certificate that the Lease names.
+pub(super) async fn secure(at: Meeting) -> Result<TlsStream<TcpStream>, LinkError> {
+    let away = |error: io::Error| LinkError::Away { at, why: error.to_string() };
+    let stream = TcpStream::connect(at.address).await.map_err(away)?;
+    stream.set_nodelay(true).map_err(away)?;
+    // Lines are not answered one by one.
+    #[cfg(target_os = "linux")]
+    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE)).map_err(away)?;
+    let tls = |error: rustls::Error| LinkError::Away { at, why: error.to_string() };
+    let connector = TlsConnector::from(Arc::new(pinned_to(at.certificate).map_err(tls)?));
+    let connected = connector.connect(server_name().map_err(tls)?, stream).await;
+    connected.map_err(|error| if is_another(&error) { LinkError::Stranger(at.address) } else { away(error) })
+}
+
+pub(super) async fn refusal(response: Response<Incoming>) -> LinkError {
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_NO).collect().await;
     let told = body.ok().and_then(|body| wire::told(body.to_bytes().trim_ascii()).ok());

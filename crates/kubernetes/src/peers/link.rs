@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::connect::{LinkError, open};
 use super::lines::Begun;
 use super::meeting::{Fingerprint, Meeting, shortened};
+use super::replicas::Replica;
 use super::{Bearer, MAX_LINE, Metrics, Peer, SILENCE, Speaks, wire};
 
 /// From one line to the next.
@@ -25,6 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const AFTER_NO: Duration = Duration::from_secs(30);
 /// Whoever leads anew is not met by all within the same moment.
 const SPREAD: Duration = Duration::from_millis(200);
+/// What we carry is said again after so long, should a line have been dropped.
+const SAY_AGAIN: Duration = Duration::from_secs(5);
 /// A stream that lasted so long was a good one: what ended it is a first failure again.
 const GOOD: Duration = Duration::from_secs(10);
 
@@ -122,6 +125,7 @@ impl Link {
     async fn speak(&self, lines: mpsc::Sender<Bytes>) -> LinkError {
         let mut ticks = interval(SECOND);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut carries: Option<(Replica, Instant)> = None;
         loop {
             ticks.tick().await;
             // Only once there is a place, so that it is of now.
@@ -131,7 +135,15 @@ impl Link {
                 Ok(Err(_)) => return std::future::pending().await,
                 Err(_) => return LinkError::Slow,
             };
-            place.send(wire::say(self.speaks.sighting().as_ref(), &self.speaks.reports()));
+            let now = Instant::now();
+            let is_said = |now_carries: &Replica| {
+                carries.as_ref().is_some_and(|(said, at)| said == now_carries && now < *at + SAY_AGAIN)
+            };
+            let replica = self.speaks.replica().filter(|replica| !is_said(replica));
+            place.send(wire::say(self.speaks.sighting().as_ref(), &self.speaks.reports(), replica.as_ref()));
+            if let Some(replica) = replica {
+                carries = Some((replica, now));
+            }
         }
     }
 
@@ -157,6 +169,7 @@ impl Link {
                         self.metrics.tables_came();
                         self.speaks.take(tables);
                     }
+                    Ok(wire::Told::Replicas(replicas)) => self.speaks.take_replicas(replicas),
                     Ok(wire::Told::No { code, reason }) => return LinkError::Refused { code, reason },
                     Err(wrong) => return LinkError::Garbled(wrong),
                 }

@@ -7,24 +7,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use kube::Client;
 use server::{BindError, Bound};
 use tokio::net::TcpStream;
-use tokio::sync::{OnceCell, Semaphore, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::desk::{AT_ONCE, Call, Desk};
 use super::lines::Lines;
 use super::refusal::Refusal;
+use super::replicas::{Replica, Replicas, Roster};
 use super::review::Reviews;
 use super::stream::Stream;
-use super::{EDGE, Fingerprint, Hears, Identity, MAX_PEERS, Metrics, PATH, Peer, ROLE, Role, bearer};
+use super::{EDGE, Fingerprint, Hears, Identity, MAX_PEERS, Metrics, Peer, ROLE, Role, bearer};
 use crate::lease::Term;
 
 const FLAG: &str = "--peers";
@@ -39,12 +41,21 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Long lines that are held at once: 128 MiB at the very most.
 const MAX_LONG_LINES: usize = 16;
 
+/// A new leader says nothing of who carries what before the others have said it: what they were told last counts on.
+const QUIET: Duration = Duration::from_secs(3);
+/// How often it is looked whether that has changed.
+const LOOK: Duration = Duration::from_millis(250);
+/// As often it is told in any case.
+const TELL_AGAIN: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where Fleetgate is installed: accounts of other namespaces are nobody.
     pub namespace: String,
     /// The names of those that are heard.
     pub accounts: Vec<String>,
+    /// Those among them that may take links of agents: they are believed what they carry, and have their certificates signed.
+    pub link_accounts: Vec<String>,
 }
 
 /// It does not answer yet.
@@ -73,6 +84,13 @@ pub(super) struct Inner {
     pub(super) hears: Arc<dyn Hears>,
     pub(super) metrics: Metrics,
     pub(super) long_lines: Semaphore,
+    pub(super) questions: Semaphore,
+    /// What is answered to others, where there is somebody who can.
+    pub(super) desk: Option<Arc<dyn Desk>>,
+    link_accounts: Vec<String>,
+    roster: Mutex<Roster>,
+    /// None before there is something to tell.
+    pub(super) replicas: watch::Sender<Option<Arc<Replicas>>>,
     /// There while we lead.
     reign: Mutex<Option<Reign>>,
     heard: Mutex<BTreeMap<Peer, Heard>>,
@@ -111,6 +129,8 @@ pub(super) struct Seat {
     pub(super) over: CancellationToken,
     /// Whether what agents told it is taken from it.
     pub(super) reports: bool,
+    /// Whether it is believed what it carries.
+    pub(super) links: bool,
 }
 
 impl Door {
@@ -118,11 +138,16 @@ impl Door {
         settings: Settings,
         identity: Identity,
         client: Client,
-        hears: Arc<dyn Hears>,
+        (hears, desk): (Arc<dyn Hears>, Option<Arc<dyn Desk>>),
         metrics: Metrics,
     ) -> Self {
         Self(Arc::new(Inner {
             identity,
+            desk,
+            questions: Semaphore::new(AT_ONCE),
+            link_accounts: settings.link_accounts,
+            roster: Mutex::default(),
+            replicas: watch::channel(None).0,
             reviews: Reviews::new(client, settings.namespace, settings.accounts),
             own_account: OnceCell::new(),
             hears,
@@ -149,12 +174,27 @@ impl Door {
         heard.iter().map(view).collect()
     }
 
+    /// What this process itself carries, while it leads.
+    pub fn carry(&self, me: &Peer, replica: Option<Replica>) {
+        match replica {
+            Some(replica) => self.0.roster().say(me, replica),
+            None => self.0.roster().forget(me),
+        }
+    }
+
+    /// Who carries what, as everybody is told; none while somebody else leads, or nobody has been told yet.
+    pub fn replicas(&self) -> watch::Receiver<Option<Arc<Replicas>>> {
+        self.0.replicas.subscribe()
+    }
+
     /// Hears others until the term is lost. Returns when all streams have ended: the Lease is not given up before.
     pub async fn lead(&self, term: Term) {
         let reign = Reign { over: CancellationToken::new(), streams: TaskTracker::new() };
+        self.0.roster().clear();
         *lock(&self.0.reign) = Some(reign.clone());
-        term.lost().cancelled().await;
+        term.lost().run_until_cancelled(self.0.tell_replicas()).await;
         *lock(&self.0.reign) = None;
+        self.0.replicas.send_replace(None);
         reign.over.cancel();
         reign.streams.close();
         let _ = timeout(FAREWELL, reign.streams.wait()).await;
@@ -195,16 +235,18 @@ async fn answer(door: Arc<Inner>, tls: TlsAcceptor, stream: TcpStream, from: Soc
 impl Inner {
     /// From a request to a stream that goes on by itself.
     async fn begin(self: &Arc<Self>, request: Request<Incoming>, from: SocketAddr) -> Result<Answer, Refusal> {
-        if request.uri().path() != PATH || request.method() != Method::POST {
-            return Err(Refusal::NoSuchPath);
-        }
+        let call = Call::of(&request)?;
         // Before anybody is asked about it.
         let reign = lock(&self.reign).clone().ok_or(Refusal::NotLeading)?;
+        if let Some(call) = call {
+            return Ok(plain(self.answer(call, request, from).await?));
+        }
         let token = bearer::token(request.headers().get(header::AUTHORIZATION)).ok_or(Refusal::NoToken)?.to_owned();
         let account = self.reviews.admit(&token, from.ip()).await?;
         let peer = named(&request).ok_or(Refusal::Unnamed)?;
         let is_controller = self.own_account().await.is_some_and(|own| own == &*account);
-        let place = self.seat(peer, account, from, &reign, is_controller)?;
+        let may = (is_controller, self.may_link(&account).await);
+        let place = self.seat(peer, account, from, &reign, may)?;
         let (lines, sent) = mpsc::channel(1);
         let stream = Stream::new(Arc::clone(self), place, (token, from.ip()), lines);
         // The reign may have ended meanwhile; then the stream ends at once.
@@ -220,13 +262,40 @@ impl Inner {
         known.inspect_err(|error| tracing::warn!(%error, "our own account is not known")).ok()?.as_deref()
     }
 
+    /// Whether an account may take links of agents. Controllers have the authority itself.
+    pub(super) async fn may_link(&self, account: &str) -> bool {
+        self.link_accounts.iter().any(|link| link == account)
+            || self.own_account().await.is_some_and(|own| own == account)
+    }
+
+    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
+        lock(&self.roster)
+    }
+
+    /// Never ends by itself.
+    async fn tell_replicas(&self) {
+        sleep(QUIET).await;
+        let mut looks = interval(LOOK);
+        let mut told: Option<Instant> = None;
+        loop {
+            let now = looks.tick().await;
+            let mut roster = self.roster();
+            if roster.sweep(now) || told.is_none_or(|told| told + TELL_AGAIN <= now) {
+                let table = Arc::new(roster.table());
+                drop(roster);
+                self.replicas.send_replace(Some(table));
+                told = Some(now);
+            }
+        }
+    }
+
     fn seat(
         self: &Arc<Self>,
         peer: Peer,
         account: Arc<str>,
         from: SocketAddr,
         reign: &Reign,
-        reports: bool,
+        (reports, links): (bool, bool),
     ) -> Result<Seat, Refusal> {
         let replaced = CancellationToken::new();
         let mut all = lock(&self.heard);
@@ -239,17 +308,20 @@ impl Inner {
             None => self.metrics.connected(peer.role, 1),
         }
         let (door, over) = (Arc::clone(self), reign.over.clone());
-        Ok(Seat { door, peer, replaced, over, reports })
+        Ok(Seat { door, peer, replaced, over, reports, links })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        let mut heard = lock(&self.door.heard);
         // Whoever took its place keeps it.
         if self.replaced.is_cancelled() {
             return;
         }
-        lock(&self.door.heard).remove(&self.peer);
+        heard.remove(&self.peer);
+        drop(heard);
+        self.door.roster().leave(&self.peer, Instant::now());
         self.door.metrics.connected(self.peer.role, -1);
     }
 }
@@ -259,14 +331,20 @@ fn named(request: &Request<Incoming>) -> Option<Peer> {
     Some(Peer { name: text(EDGE)?.parse().ok()?, role: text(ROLE)?.parse::<Role>().ok()? })
 }
 
-/// Whoever is refused does not keep its place.
-fn refuse(no: Refusal) -> Answer {
-    let body = super::wire::no(no.code(), &no.to_string());
+/// One answer, and the end of the connection.
+fn plain(body: Bytes) -> Answer {
     let mut response = Response::new(Either::Right(Full::from(body)));
-    *response.status_mut() = no.status();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Whoever is refused does not keep its place.
+fn refuse(no: Refusal) -> Answer {
+    let body = super::wire::no(no.code(), &no.to_string());
+    let mut response = plain(body);
+    *response.status_mut() = no.status();
     response
 }
 

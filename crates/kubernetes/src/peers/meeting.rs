@@ -19,7 +19,7 @@ const ADDRESS: &str = "fleetgate.dev/peers";
 const CERTIFICATE: &str = "fleetgate.dev/peers-certificate";
 
 /// The SHA-256 of a certificate.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 /// Where somebody is met, and by which certificate it is known.
@@ -59,6 +59,16 @@ impl Fingerprint {
     pub fn of(certificate: &[u8]) -> Self {
         let mut octets = [0; 32];
         octets.copy_from_slice(digest(&SHA256, certificate).as_ref());
+        Self(octets)
+    }
+
+    pub fn octets(&self) -> [u8; 32] {
+        self.0
+    }
+}
+
+impl From<[u8; 32]> for Fingerprint {
+    fn from(octets: [u8; 32]) -> Self {
         Self(octets)
     }
 }

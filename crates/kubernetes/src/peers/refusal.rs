@@ -5,7 +5,10 @@ use http::StatusCode;
 /// The leader's no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there is POST {} here, and nothing else; another version speaks another language", super::PATH)]
+    #[error(
+        "there is POST {0} here, {0}/certificate, {0}/admitted and {0}/services; another version speaks another language",
+        super::PATH
+    )]
     NoSuchPath,
     #[error("it has to be said who comes: {} and {}", super::EDGE, super::ROLE)]
     Unnamed,
@@ -15,6 +18,14 @@ pub(super) enum Refusal {
     BadToken,
     #[error("this account is none of --peers-accounts in the leader's namespace")]
     NotAllowed,
+    #[error("this account is none of --peers-link-accounts: it can neither take links of agents nor ask about them")]
+    NoLinks,
+    #[error("this controller has no --agents: it has no authority that could sign")]
+    NoDesk,
+    #[error("this cannot be answered right now; the leader's log says why")]
+    DeskAway,
+    #[error("there is no such Service")]
+    NoSuchService,
     #[error("too many wrong tokens came from there")]
     TooManyTries,
     #[error("the hub's API server could not be asked about the token")]
@@ -50,6 +61,10 @@ impl Refusal {
             Self::NoToken => "NoToken",
             Self::BadToken => "BadToken",
             Self::NotAllowed => "NotAllowed",
+            Self::NoLinks => "NoLinks",
+            Self::NoDesk => "NoDesk",
+            Self::DeskAway => "DeskAway",
+            Self::NoSuchService => "NoSuchService",
             Self::TooManyTries => "TooManyTries",
             Self::HubAway => "HubAway",
             Self::NotLeading => "NotLeading",
@@ -68,11 +83,13 @@ impl Refusal {
     /// For those that come before a stream has begun.
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::NoSuchPath | Self::NoSuchService => StatusCode::NOT_FOUND,
             Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
-            Self::NotAllowed => StatusCode::FORBIDDEN,
+            Self::NotAllowed | Self::NoLinks => StatusCode::FORBIDDEN,
             Self::TooManyTries => StatusCode::TOO_MANY_REQUESTS,
-            Self::HubAway | Self::NotLeading | Self::TooManyPeers | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::HubAway | Self::NotLeading | Self::TooManyPeers | Self::Busy | Self::NoDesk | Self::DeskAway => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::BAD_REQUEST,
         }
     }

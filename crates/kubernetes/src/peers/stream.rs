@@ -58,6 +58,9 @@ impl Stream {
         let code = ended.map_or_else(Refusal::code, |()| "Ok");
         tracing::info!(peer = %name, %role, lines = self.count, code, "a process is not heard any more");
         if let Err(no) = ended {
+            if matches!(no, Refusal::BadToken | Refusal::NotAllowed | Refusal::NoLinks) {
+                self.door.roster().forget(&self.seat.peer);
+            }
             self.door.metrics.refused(no.code());
             // For its log; whoever does not read it is told nothing.
             let _ = self.lines.try_send(wire::no(no.code(), &no.to_string()));
@@ -71,6 +74,9 @@ impl Stream {
         let mut tables = door.hears.tables();
         // Those that there are go out at once.
         tables.mark_changed();
+        let mut replicas = door.replicas.subscribe();
+        let mut owed = replicas.borrow_and_update().is_some();
+        let lines = self.lines.clone();
         let mut looks = interval_at(Instant::now() + LOOK, LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut begun, mut place) = (Begun::default(), None);
@@ -97,6 +103,19 @@ impl Stream {
                     }
                     let tables = Arc::clone(&tables.borrow_and_update());
                     self.tell(&tables);
+                }
+                // Unlike tables, they do not come every second: they wait for their turn.
+                changed = replicas.changed() => {
+                    if changed.is_err() {
+                        return Err(Refusal::NotLeading);
+                    }
+                    owed = true;
+                }
+                Ok(place) = lines.reserve(), if owed => {
+                    if let Some(replicas) = &*replicas.borrow_and_update() {
+                        place.send(wire::replicas(replicas));
+                    }
+                    (owed, self.stuck) = (false, None);
                 }
                 frame = body.frame() => match frame {
                     None => return Ok(()),
@@ -135,7 +154,7 @@ impl Stream {
         if self.read.take(&(), 1, now).is_err() {
             return Ok(());
         }
-        let Said { sighting, reports } = wire::said(line).map_err(|wrong| {
+        let Said { sighting, reports, replica } = wire::said(line).map_err(|wrong| {
             tracing::warn!(peer = %self.seat.peer.name, role = %self.seat.peer.role, "a line of a process is not taken: {wrong}");
             Refusal::Malformed
         })?;
@@ -150,6 +169,13 @@ impl Stream {
                 return Err(Refusal::NotAllowed);
             }
             self.door.hears.report(reports);
+        }
+        if let Some(replica) = replica {
+            let carries = replica.takes_links || replica.address.is_some() || !replica.clusters.is_empty();
+            if carries && !self.seat.links {
+                return Err(Refusal::NoLinks);
+            }
+            self.door.roster().say(&self.seat.peer, replica);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! Times are told as ages, in seconds: no two clocks are ever compared.
 
 mod numbers;
+mod replicas;
 mod table;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use model::{ClusterName, ObjectName, ObjectRef, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_LINE;
+use super::replicas::{Replica, Replicas};
 use crate::home::now;
 use numbers::{rate, rounded, sent_rate};
 
@@ -39,6 +41,8 @@ const MAX_PORT_NAME: usize = 15;
 pub struct Said {
     pub sighting: Option<Sighting>,
     pub reports: Vec<ClusterReports>,
+    /// Of itself, now and then.
+    pub replica: Option<Replica>,
 }
 
 /// What agents of one cluster said of its services.
@@ -54,6 +58,7 @@ pub struct ClusterReports {
 #[derive(Debug)]
 pub(super) enum Told {
     Tables(Tables),
+    Replicas(Replicas),
     No { code: String, reason: String },
 }
 
@@ -64,6 +69,8 @@ struct SaidLine<'a> {
     sighting: Option<SightingLine<'a>>,
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     reports: Vec<ReportsLine<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    replica: Option<replicas::ReplicaLine<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -114,6 +121,8 @@ struct ReportsLine<'a> {
 enum ToldLine<'a> {
     #[serde(borrow)]
     Tables(TablesLine<'a>),
+    #[serde(borrow)]
+    Replicas(Vec<replicas::ListedLine<'a>>),
     No {
         code: String,
         reason: String,
@@ -129,10 +138,16 @@ struct TablesLine<'a> {
 }
 
 /// A line of what there is to say. What would make it too long is left out.
-pub(super) fn say(sighting: Option<&Sighting>, reports: &[ClusterReports]) -> Bytes {
+pub(super) fn say(sighting: Option<&Sighting>, reports: &[ClusterReports], replica: Option<&Replica>) -> Bytes {
     let mut line = LineWriter::default();
     line.text("{");
+    if let Some(replica) = replica {
+        // First, as others cannot do without: it has some 1 MiB at most.
+        line.text(r#""replica":"#);
+        line.list(std::iter::once(replicas::ReplicaLine::of(replica)), MAX_LINE / 2);
+    }
     if let Some(Sighting { checks, entries }) = sighting {
+        line.comma();
         line.text(if *checks {
             r#""sighting":{"checks":true,"entries":["#
         } else {
@@ -145,7 +160,8 @@ pub(super) fn say(sighting: Option<&Sighting>, reports: &[ClusterReports]) -> By
         line.text("]}");
     }
     if !reports.is_empty() {
-        line.text(if sighting.is_some() { r#","reports":["# } else { r#""reports":["# });
+        line.comma();
+        line.text(r#""reports":["#);
         line.list(reports.iter().map(ReportsLine::of), MAX_LINE - SLACK);
         line.text("]");
     }
@@ -155,13 +171,13 @@ pub(super) fn say(sighting: Option<&Sighting>, reports: &[ClusterReports]) -> By
 
 /// What somebody said, or what is wrong with it.
 pub(super) fn said(line: &[u8]) -> Result<Said, String> {
-    let SaidLine { sighting, reports } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let SaidLine { sighting, reports, replica } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let sighting = sighting.map(SightingLine::read).transpose()?;
     if reports.iter().map(|reports| reports.services.len()).sum::<usize>() > MAX_REPORTS {
         return Err(format!("more than {MAX_REPORTS} reports"));
     }
     let reports = reports.into_iter().map(ReportsLine::read).collect::<Result<_, _>>()?;
-    Ok(Said { sighting, reports })
+    Ok(Said { sighting, reports, replica: replica.map(replicas::ReplicaLine::read).transpose()? })
 }
 
 /// A line of tables for one edge: its own rows and those that DNS answers by. What would make it too long is left out.
@@ -174,6 +190,15 @@ pub(super) fn tables(tables: &Tables, edge: &ObjectName) -> Bytes {
     line.list(of.map(|(destination, table)| table::TableLine::of(destination, table, concerns, now)), MAX_LINE - SLACK);
     line.text("]}}\n");
     line.end("tables")
+}
+
+/// A line of who carries what.
+pub(super) fn replicas(Replicas(all): &Replicas) -> Bytes {
+    let mut line = LineWriter::default();
+    line.text(r#"{"replicas":["#);
+    line.list(all.iter().map(|(peer, replica)| replicas::ListedLine::of(peer, replica)), MAX_LINE - SLACK);
+    line.text("]}\n");
+    line.end("replicas")
 }
 
 pub(super) fn no(code: &str, reason: &str) -> Bytes {
@@ -189,6 +214,7 @@ pub(super) fn told(line: &[u8]) -> Result<Told, String> {
             let by_destination = of.into_iter().map(|table| table.read(now)).collect::<Result<_, _>>()?;
             Ok(Told::Tables(Tables { at: before(now, age)?, by_destination }))
         }
+        ToldLine::Replicas(all) => replicas::read(all).map(Told::Replicas),
         ToldLine::No { code, reason } => {
             let plain = |text: &str| text.chars().filter(|char| !char.is_control()).take(MAX_REASON).collect();
             Ok(Told::No { code: plain(&code), reason: plain(&reason) })
@@ -309,6 +335,13 @@ struct LineWriter {
 impl LineWriter {
     fn text(&mut self, text: &str) {
         self.text.extend_from_slice(text.as_bytes());
+    }
+
+    /// Before the next of a line's parts.
+    fn comma(&mut self) {
+        if self.text.len() > 1 {
+            self.text.push(b',');
+        }
     }
 
     /// Up to that length of the whole line.

@@ -144,7 +144,7 @@ fn an_object_passes_if_anything_of_it_would_be_served() {
             vec![],
         ),
     ] {
-        assert_eq!(decide(&review(&records(&endpoints), |_| {})), Decision { outcome, warnings }, "{endpoints:?}");
+        assert_eq!(decide(&review(&records(&endpoints), |_| {})), Decision { outcome, warnings, patch: None }, "{endpoints:?}");
     }
 }
 
@@ -286,7 +286,7 @@ fn answers_have_the_form_that_the_api_server_reads() {
     let request = Request::read(body.as_bytes()).unwrap();
     let answer = |outcome, warnings: &[&str]| {
         let warnings = warnings.iter().map(|warning| (*warning).to_owned()).collect();
-        request.answer(Decision { outcome, warnings })
+        request.answer(Decision { outcome, warnings, patch: None })
     };
     let whole =
         |response| json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response });

@@ -71,7 +71,7 @@ fn table(at: Timestamp) -> Table {
 fn read(line: &Bytes) -> Result<Tables, String> {
     match told(line.trim_ascii_end())? {
         Told::Tables(tables) => Ok(tables),
-        Told::No { .. } => Err("no".into()),
+        _ => Err("no".into()),
     }
 }
 
@@ -158,12 +158,63 @@ fn what_has_no_room_in_a_line_is_left_out() {
     let report = Report::check(1.0, 0.5, 3).unwrap();
     let services = vec![("shop".parse().unwrap(), "web".parse().unwrap(), report); 10];
     let reports = ClusterReports { cluster: cluster(1), uid: "u".into(), services };
-    let line = say(Some(&Sighting { checks: true, entries }), &vec![reports.clone(); 2000]);
+    let line = say(Some(&Sighting { checks: true, entries }), &vec![reports.clone(); 2000], None);
     assert!(line.len() <= MAX_LINE);
     let came = said(line.trim_ascii_end()).unwrap();
     let entries = came.sighting.unwrap().entries.len();
     assert!((100..10_000).contains(&entries), "{entries}");
     assert_eq!(came.reports, vec![reports; 2000]);
+}
+
+fn replica_line(address: &str, clusters: &str) -> String {
+    let certificate = "ab".repeat(32);
+    format!(
+        r#"{{"replica":{{"address":"{address}","certificate":"{certificate}","links":true,"clusters":[{clusters}]}}}}"#
+    )
+}
+
+fn replica(clusters: usize) -> Replica {
+    let clusters = (0..clusters).map(|number| format!("{number:05}-{}", "x".repeat(57)).parse().unwrap()).collect();
+    let certificate = super::super::Fingerprint::of(b"x");
+    Replica { address: "[2001:db8::1]:9636".parse().ok(), certificate, takes_links: true, clusters }
+}
+
+fn read_replicas(line: &[u8]) -> Result<Replicas, String> {
+    match told(line.trim_ascii_end())? {
+        Told::Replicas(replicas) => Ok(replicas),
+        _ => Err("another line".into()),
+    }
+}
+
+/// Names of 63 octets, as many as there may be, of as many processes.
+#[test]
+fn who_carries_what_is_told_whole() {
+    use super::super::replicas::{MAX_LINKED, MAX_NAMED};
+    let own = replica(MAX_LINKED);
+    let entries: Vec<_> = (0..1000).map(|number| (destination(number), Seen::default())).collect();
+    let line = say(Some(&Sighting { checks: true, entries }), &[], Some(&own));
+    let came = said(line.trim_ascii_end()).unwrap();
+    assert_eq!((came.replica, came.sighting.unwrap().entries.len()), (Some(own), 1000));
+    let only = Replica { address: None, takes_links: false, clusters: Vec::new(), ..replica(0) };
+    let line = say(None, &[], Some(&only));
+    assert_eq!(said(line.trim_ascii_end()).unwrap().replica, Some(only));
+
+    let peer = |number: usize| super::super::Peer {
+        name: format!("gateway-{number:03}").parse().unwrap(),
+        role: super::super::Role::Gateway,
+    };
+    let all = |each: usize| Replicas((0..250).map(|number| (peer(number), Arc::new(replica(each)))).collect());
+    let most = all(MAX_NAMED / 250);
+    let line = replicas(&most);
+    assert!(line.len() < MAX_LINE, "{}", line.len());
+    assert_eq!(read_replicas(&line).unwrap(), most);
+    assert!(read_replicas(&replicas(&all(MAX_NAMED / 250 + 1))).is_err(), "more than there may be");
+    let mut wrong = all(1);
+    wrong.0.reverse();
+    assert!(read_replicas(&replicas(&wrong)).is_err());
+    for bad in ["{}", r#"{"replicas":{}}"#, r#"{"replicas":[{"name":"a","role":"king"}]}"#] {
+        assert!(read_replicas(bad.as_bytes()).is_err(), "{bad}");
+    }
 }
 
 #[test]
@@ -173,6 +224,7 @@ fn wrong_lines_are_not_taken() {
         r#"{"sighting":{"checks":true,"entries":[]}}"#,
         r#"{"sighting":{"checks":false,"entries":[{"of":["a","b","c",80],"came":1,"members":[["c1",0,0,null,false,true]]}]}}"#,
         r#"{"reports":[{"cluster":"c1","uid":"u","services":[["a","b",1,0.5,3]]}]}"#,
+        &replica_line("192.0.2.1:1", r#""a","b""#),
     ] {
         assert!(said(good.as_bytes()).is_ok(), "{good}");
     }
@@ -194,6 +246,17 @@ fn wrong_lines_are_not_taken() {
         r#"{"reports":[{"cluster":"c1","uid":"u","services":[["a","b",-1,0.5,3]]}]}"#,
         r#"{"reports":[{"cluster":"c1","uid":"u","services":[["a","b",1,0.5,-3]]}]}"#,
         r#"{"reports":[{"cluster":"c.1","uid":"u","services":[]}]}"#,
+        r#"{"replica":{}}"#,
+        r#"{"replica":{"certificate":"ab","links":true,"clusters":[]}}"#,
+        &replica_line("192.0.2.1", ""),
+        &replica_line("gw.example:1", ""),
+        &replica_line("0.0.0.0:1", ""),
+        &replica_line("[::]:1", ""),
+        &replica_line("192.0.2.1:0", ""),
+        &replica_line("192.0.2.1:1", r#""b","a""#),
+        &replica_line("192.0.2.1:1", r#""a","a""#),
+        &replica_line("192.0.2.1:1", r#""A""#),
+        &replica_line("192.0.2.1:1", "1"),
     ] {
         assert!(said(bad.as_bytes()).is_err(), "{bad}");
     }
@@ -222,7 +285,7 @@ proptest! {
     fn what_is_said_is_heard(checks: bool, seen in vec(any_seen(), 0..5)) {
         let entries: Vec<_> = (0..).map(destination).zip(seen).collect();
         let sighting = Sighting { checks, entries };
-        let line = say(Some(&sighting), &[]);
+        let line = say(Some(&sighting), &[], None);
         prop_assert_eq!(line.iter().position(|octet| *octet == b'\n'), Some(line.len() - 1));
         let came = said(line.trim_ascii_end()).unwrap().sighting.unwrap();
         prop_assert_eq!(came.checks, checks);
@@ -246,6 +309,12 @@ proptest! {
         let at = now();
         let good = Tables { at, by_destination: HashMap::from([(destination(1), Arc::new(table(at)))]) };
         let mut line = tables(&good, &"gw-0".parse().unwrap()).to_vec();
+        let cut = cut % line.len();
+        line[cut] = with;
+        _ = told(&line).is_ok();
+        _ = told(&line[..cut]).is_ok();
+        let peer = super::super::Peer { name: "gw".parse().unwrap(), role: super::super::Role::All };
+        let mut line = replicas(&Replicas(vec![(peer, Arc::new(replica(3)))])).to_vec();
         let cut = cut % line.len();
         line[cut] = with;
         _ = told(&line).is_ok();
