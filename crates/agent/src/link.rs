@@ -23,6 +23,8 @@ use manifest::agents::{
 };
 use manifest::dns_endpoint::EndpointSpec;
 use manifest::verdict::PartVerdict;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -36,6 +38,7 @@ pub(crate) use identity::hex;
 use identity::{Identity, Store};
 pub use metrics::LinkMetrics;
 pub(crate) use pause::Pause;
+pub(crate) use wire::broken;
 use wire::{Call, Wire};
 
 /// Certificates, problems and who we are.
@@ -70,6 +73,14 @@ pub struct Link {
     identity: Mutex<Option<Arc<Identity>>>,
     enrolment: tokio::sync::Mutex<Enrolment>,
     metrics: LinkMetrics,
+}
+
+/// As whom a connection is opened, and whom it has to meet.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) server_name: ServerName<'static>,
+    identity: Arc<Identity>,
 }
 
 /// Enrolments are made one at a time. After one that failed, or that bought nothing, there is none for a while.
@@ -201,6 +212,23 @@ impl Link {
             }
         };
         stop.run_until_cancelled(renewing).await;
+    }
+
+    /// How another kind of connection to the hub is opened as who we are.
+    pub(crate) async fn opening(&self, protocol: &[u8]) -> Result<Opening, LinkError> {
+        let identity = self.admitted().await?;
+        let mut tls = (*identity.credential.tls).clone();
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        Ok(Opening { tls: Arc::new(tls), server_name: identity.credential.server_name.clone(), identity })
+    }
+
+    /// Whether it was opened with the certificate that we have now.
+    pub(crate) fn is_current(&self, opening: &Opening) -> bool {
+        self.current().is_some_and(|current| Arc::ptr_eq(&current, &opening.identity))
+    }
+
+    pub(crate) fn hubs(&self) -> &[Place] {
+        self.wire.hubs()
     }
 
     /// Asks as who we are. Where we are not taken for that any more, we enrol and ask once more.

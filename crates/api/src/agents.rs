@@ -6,11 +6,13 @@
 //! judges as any other.
 
 pub mod authority;
+mod behalf;
 mod connection;
+mod control_plane;
 mod credentials;
 mod home;
-mod identity;
 mod limits;
+mod link;
 mod listen;
 pub(crate) mod load;
 mod metrics;
@@ -29,12 +31,14 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use manifest::agents::Bootstrap;
-use manifest::kept::Credential;
+use manifest::kept::{Credential, Holder};
 use model::policy::rate::Rate;
 use model::{ClusterName, Snapshot};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tunnel::Hub;
 
+pub use behalf::NotSigned;
 pub use home::{Answer, Changed, FolderHome, Home, HomeError};
 pub use listen::Listener;
 pub use metrics::Metrics;
@@ -43,7 +47,7 @@ pub use verdicts::Verdicts;
 
 pub(crate) use credentials::is_same;
 
-use authority::{AuthorityError, MAX_VALID};
+use authority::{AuthorityError, MAX_VALID, RequestError};
 use limits::Buckets;
 use tls::Keys;
 
@@ -65,6 +69,8 @@ const MAX_BODIES: usize = 32;
 const MAX_LONG_LINES: usize = 256;
 /// How often old load reports are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
+/// Links of all clusters' agents: a few of each of thousands of clusters. Some 100 KiB each while nothing is carried.
+const MAX_LINKS: usize = 16_384;
 /// Each stays until it is revoked; one per place where an agent runs is plenty.
 const MAX_CREDENTIALS: usize = 16;
 
@@ -87,12 +93,17 @@ pub struct Door {
     bodies: Semaphore,
     long_lines: Semaphore,
     slots: Mutex<HashMap<ClusterName, Arc<Slot>>>,
+    /// Who has the links, and what ends them all.
+    hub: Option<(Hub, CancellationToken)>,
+    links: Semaphore,
 }
 
 /// What the door holds for one cluster, as long as it has connections.
 #[derive(Default)]
 struct Slot {
     connections: AtomicUsize,
+    /// They last, and count apart.
+    links: AtomicUsize,
     /// One request with a body at a time, until the plan has come to it: a cluster with many connections gets no larger share of
     /// it. With how many endpoints each key has, and for which UID, once that was read.
     writing: tokio::sync::Mutex<Option<Counted>>,
@@ -129,6 +140,8 @@ pub enum CredentialError {
     #[error("the agents' door has no authority yet; the log says why")]
     NoAuthority,
     #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
     Home(#[from] HomeError),
 }
 
@@ -155,7 +168,15 @@ impl Door {
             bodies: Semaphore::new(MAX_BODIES),
             long_lines: Semaphore::new(MAX_LONG_LINES),
             slots: Mutex::default(),
+            hub: None,
+            links: Semaphore::new(MAX_LINKS),
         }
+    }
+
+    /// Takes links too, until `stop`.
+    pub fn with_links(mut self, hub: Hub, stop: CancellationToken) -> Self {
+        self.hub = Some((hub, stop));
+        self
     }
 
     /// A token for a cluster, which nobody is told again.
@@ -168,7 +189,9 @@ impl Door {
         let standing = standing::of(&self.snapshot.load(), &name).ok_or_else(unknown)?;
         let server_name = Snapshot::agents_door(&standing.apex).ok_or_else(unknown)?.to_string();
         let ca = self.keys.load_full().ok_or(CredentialError::NoAuthority)?.signer.trusted.clone();
-        let of_it = |kept: &&Credential| kept.cluster == cluster && kept.uid == *standing.owner.uid;
+        let of_it = |kept: &&Credential| {
+            kept.holder == Holder::Agent && kept.cluster == cluster && kept.uid == *standing.owner.uid
+        };
         if self.home.credentials().await?.iter().filter(of_it).count() >= MAX_CREDENTIALS {
             return Err(CredentialError::TooMany(cluster.to_owned()));
         }
@@ -224,7 +247,7 @@ impl Door {
         if self.keys.load().as_deref().is_some_and(is_current) {
             return Ok(());
         }
-        let keys = Keys::new(kept, Arc::clone(&self.snapshot), self.address, now)?;
+        let keys = Keys::new(kept, Arc::clone(&self.snapshot), self.address, (now, self.hub.is_some()))?;
         self.keys.store(Some(Arc::new(keys)));
         self.has_keys.notify_waiters();
         Ok(())

@@ -40,6 +40,31 @@ pub(crate) async fn issue(
     Ok(Json(Issued { id: credential.id, bootstrap }))
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ControlPlaneWish {
+    cluster: String,
+    valid_seconds: u64,
+    csr: String,
+}
+
+/// For a control plane, whose key was made where it stays.
+pub(crate) async fn issue_to_control_plane(
+    Shared(state): Shared<Arc<State>>,
+    wish: Result<Json<ControlPlaneWish>, JsonRejection>,
+) -> Result<Json<Value>, Failure> {
+    let malformed = |error: JsonRejection| Failure::new(StatusCode::BAD_REQUEST, "Malformed", error.body_text());
+    let Json(ControlPlaneWish { cluster, valid_seconds, csr }) = wish.map_err(malformed)?;
+    let valid = Duration::from_secs(valid_seconds);
+    let (credential, signed) = door(&state)?.issue_to_control_plane(&cluster, &csr, valid).await?;
+    Ok(Json(json!({
+        "id": credential.id,
+        "certificate": signed.certificate,
+        "ca": signed.ca,
+        "expires": moment(signed.expires),
+    })))
+}
+
 pub(crate) async fn list(Shared(state): Shared<Arc<State>>) -> Result<Json<Value>, Failure> {
     let credentials = door(&state)?.credentials().await.map_err(CredentialError::from)?;
     let items: Vec<Value> = credentials.iter().map(show).collect();
@@ -58,14 +83,18 @@ fn door(state: &State) -> Result<&Arc<Door>, Failure> {
 
 /// Without the digest: it is of no use to anybody who asks here.
 fn show(credential: &Credential) -> Value {
-    let moment = |seconds: u64| Timestamp::from_unix(Duration::from_secs(seconds)).to_string();
     json!({
         "id": credential.id,
         "cluster": credential.cluster,
         "uid": credential.uid,
+        "holder": credential.holder.as_str(),
         "issued": moment(credential.issued),
         "expires": moment(credential.expires),
     })
+}
+
+fn moment(seconds: u64) -> String {
+    Timestamp::from_unix(Duration::from_secs(seconds)).to_string()
 }
 
 impl From<CredentialError> for Failure {
@@ -74,7 +103,7 @@ impl From<CredentialError> for Failure {
             CredentialError::NoSuchCluster(_) => (StatusCode::NOT_FOUND, "NoSuchCluster"),
             CredentialError::NoSuchCredential(_) => (StatusCode::NOT_FOUND, "NoSuchCredential"),
             CredentialError::TooMany(_) => (StatusCode::CONFLICT, "TooManyCredentials"),
-            CredentialError::Valid => (StatusCode::BAD_REQUEST, "Malformed"),
+            CredentialError::Valid | CredentialError::Request(_) => (StatusCode::BAD_REQUEST, "Malformed"),
             CredentialError::NoAuthority => (StatusCode::SERVICE_UNAVAILABLE, "NoAuthority"),
             CredentialError::Home(HomeError::HandingOver) => (StatusCode::SERVICE_UNAVAILABLE, "HandingOver"),
             CredentialError::Home(_) => {

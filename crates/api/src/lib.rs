@@ -5,12 +5,14 @@ pub mod access;
 pub mod agents;
 mod credentials;
 mod explain;
+mod links;
 pub mod listen;
 mod load;
 pub mod objects;
 mod overflow;
 pub mod peers;
 pub mod release;
+mod resolver;
 pub mod state;
 
 pub use access::AdminCredential;

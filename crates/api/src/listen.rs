@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credentials;
 use crate::explain;
+use crate::links;
 use crate::load;
 use crate::objects;
 use crate::overflow;
 use crate::peers;
 use crate::release;
+use crate::resolver;
 use crate::state::State;
 
 /// OpenMetrics, which is what `prometheus-client` writes.
@@ -64,9 +66,12 @@ impl Interface {
                 .route("/v1/records", get(objects::records))
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/load", get(load::list))
+                .route("/v1/links", get(links::list))
                 .route("/v1/peers", get(peers::show))
                 .route("/v1/overflow", get(overflow::list))
+                .route("/v1/resolver", get(resolver::show))
                 .route("/v1/credentials", get(credentials::list).post(credentials::issue))
+                .route("/v1/credentials/control-plane", post(credentials::issue_to_control_plane))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))
                 .route("/v1/release/{kind}/{name}", post(release::release))
                 .fallback(objects::no_such_path)

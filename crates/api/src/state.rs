@@ -40,8 +40,12 @@ pub struct State {
     pub reports: Arc<Reports>,
     /// What follows from that, and from what edges count.
     pub tables: Arc<ArcSwap<Tables>>,
+    /// Set once.
+    pub links: OnceLock<tunnel::Hub>,
     /// Set once, on a hub.
     pub peers: OnceLock<crate::peers::View>,
+    /// Set once, where this process resolves for control planes.
+    pub resolver: OnceLock<crate::peers::View>,
     /// Set once, where this process may let go what is held.
     pub releases: OnceLock<Arc<dyn Releases>>,
     /// Set once, where there is one.
@@ -94,7 +98,9 @@ impl State {
             verdicts,
             reports: Arc::default(),
             tables: Arc::default(),
+            links: OnceLock::new(),
             peers: OnceLock::new(),
+            resolver: OnceLock::new(),
             releases: OnceLock::new(),
             admin_credential,
             ready,

@@ -86,6 +86,10 @@ impl Wire {
         Self { hubs, idle: Mutex::default() }
     }
 
+    pub(super) fn hubs(&self) -> &[Place] {
+        &self.hubs
+    }
+
     pub(super) async fn exchange(&self, credential: &Credential, call: &Call) -> Result<Answer, LinkError> {
         let late = |_| LinkError::Away(format!("no answer within {} s", call.patience.as_secs()));
         timeout(call.patience, self.try_exchange(credential, call)).await.map_err(late)?
@@ -239,7 +243,7 @@ fn is_about_us(alert: AlertDescription) -> bool {
 }
 
 /// What ended a connection, by what TLS says of it.
-fn broken(error: &(dyn Error + 'static)) -> LinkError {
+pub(crate) fn broken(error: &(dyn Error + 'static)) -> LinkError {
     let mut cause = Some(error);
     let mut text = plain(&error.to_string());
     while let Some(error) = cause {

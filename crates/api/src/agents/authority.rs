@@ -1,5 +1,5 @@
 //! The hub's private authority: it is made at the first start, kept, and followed by another one long before its end. It signs
-//! the certificates of agents and that of their door, and nothing else.
+//! the certificates of agents and control planes and those of their doors, and nothing else.
 //!
 //! An agent holds on to the authorities that it was told when it was issued its credential, for at most [`MAX_VALID`]. So a
 //! new one is trusted and told for longer than that before anything is signed with it, and both are trusted meanwhile.
@@ -20,8 +20,7 @@ use rustls::crypto::ring::sign;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
-
-use super::identity::Identity;
+use tunnel::Identity;
 
 const DAY: u64 = 24 * 3600;
 /// How long a credential may be valid at most.
@@ -118,24 +117,44 @@ impl Signer {
 
     /// Of the request only the key counts.
     pub fn sign_agent(&self, csr: &str, identity: &Identity, now: u64) -> Result<Certificate, RequestError> {
-        if csr.len() > MAX_CSR {
-            return Err(RequestError::Malformed);
-        }
-        let request = CertificateSigningRequestParams::from_pem(csr).map_err(|_| RequestError::Malformed)?;
+        self.sign(csr, identity, now, AGENT_LIFE)
+    }
+
+    /// For as long as its credential is valid: kube-apiserver does not read its certificate again. What lasts so long is trusted to its end, as
+    /// an authority stops to sign more than [`MAX_VALID`] before its own.
+    pub fn sign_control_plane(
+        &self,
+        csr: &str,
+        identity: &Identity,
+        now: u64,
+        valid: Duration,
+    ) -> Result<Certificate, RequestError> {
+        self.sign(csr, identity, now, valid.min(MAX_VALID).as_secs())
+    }
+
+    fn sign(&self, csr: &str, identity: &Identity, now: u64, life: u64) -> Result<Certificate, RequestError> {
+        let request = read_request(csr)?;
         let key = &request.public_key;
-        // The library goes by the signature's algorithm, which does not tell the curve.
-        let is_p256 = *key.algorithm() == rcgen::PKCS_ECDSA_P256_SHA256 && key.der_bytes().len() == P256_KEY;
-        if !is_p256 && *key.algorithm() != rcgen::PKCS_ED25519 {
-            return Err(RequestError::Key);
-        }
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, identity.cluster.as_str());
         let uri = identity.to_string().try_into().map_err(|_| RequestError::Signing)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let (valid_from, expires) = limit(&mut params, now, AGENT_LIFE);
+        let (valid_from, expires) = limit(&mut params, now, life);
         leaf(&mut params);
         let signed = params.signed_by(key, &self.issuer).map_err(|_| RequestError::Signing)?;
+        Ok(Certificate { certificate: signed.pem(), ca: self.trusted.clone(), valid_from, expires })
+    }
+
+    /// For the doors of another of the hub's processes, which has no authority; of the request only the key counts.
+    pub(super) fn sign_gateway(&self, csr: &str, names: &[String], now: u64) -> Result<Certificate, RequestError> {
+        let request = read_request(csr)?;
+        let mut params = CertificateParams::new(names).map_err(|_| RequestError::Signing)?;
+        params.distinguished_name.push(DnType::CommonName, "Fleetgate agents' door");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let (valid_from, expires) = limit(&mut params, now, DOOR_LIFE);
+        leaf(&mut params);
+        let signed = params.signed_by(&request.public_key, &self.issuer).map_err(|_| RequestError::Signing)?;
         Ok(Certificate { certificate: signed.pem(), ca: self.trusted.clone(), valid_from, expires })
     }
 
@@ -158,6 +177,20 @@ impl Signer {
         let key = sign::any_ecdsa_type(&key).map_err(|_| AuthorityError::Unreadable)?;
         Ok(CertifiedKey::new(vec![certificate.der().clone()], key))
     }
+}
+
+fn read_request(csr: &str) -> Result<CertificateSigningRequestParams, RequestError> {
+    if csr.len() > MAX_CSR {
+        return Err(RequestError::Malformed);
+    }
+    let request = CertificateSigningRequestParams::from_pem(csr).map_err(|_| RequestError::Malformed)?;
+    let key = &request.public_key;
+    // The library goes by the signature's algorithm, which does not tell the curve.
+    let is_p256 = *key.algorithm() == rcgen::PKCS_ECDSA_P256_SHA256 && key.der_bytes().len() == P256_KEY;
+    if !is_p256 && *key.algorithm() != rcgen::PKCS_ED25519 {
+        return Err(RequestError::Key);
+    }
+    Ok(request)
 }
 
 fn leaf(params: &mut CertificateParams) {
@@ -190,7 +223,12 @@ mod tests {
     const START: u64 = 1_800_000_000;
 
     fn identity() -> Identity {
-        Identity { cluster: "c1".parse().unwrap(), uid: "u-1".into(), credential: "0123456789abcdef".into() }
+        Identity {
+            role: tunnel::Role::Agent,
+            cluster: "c1".parse().unwrap(),
+            uid: "u-1".into(),
+            credential: "0123456789abcdef".into(),
+        }
     }
 
     fn csr(algorithm: &'static rcgen::SignatureAlgorithm) -> String {
@@ -255,6 +293,33 @@ mod tests {
         assert!(!trusts(&other, &certificate, START), "another hub's");
         let door = signer.sign_door(&["agents.fleet.example".into()], &[], START).unwrap();
         assert!(!trusts(&signer, &door.cert[0], START), "the door's own is no agent's");
+        let names = ["agents.fleet.example".into(), "egress.fleetgate".into()];
+        let gateway = signer.sign_gateway(&csr(&rcgen::PKCS_ECDSA_P256_SHA256), &names, START).unwrap();
+        let certificate = CertificateDer::from_pem_slice(gateway.certificate.as_bytes()).unwrap();
+        assert!(!trusts(&signer, &certificate, START), "neither is a gateway's");
+        assert_eq!((gateway.expires, &gateway.ca), (START + DOOR_LIFE, &signer.trusted));
+        let server = rustls::server::ParsedCertificate::try_from(&certificate).unwrap();
+        for name in ["agents.fleet.example", "egress.fleetgate"] {
+            let name = rustls::pki_types::ServerName::try_from(name).unwrap();
+            rustls::client::verify_server_name(&server, &name).unwrap();
+        }
+        assert_eq!(signer.sign_gateway("x", &names, START), Err(RequestError::Malformed));
+    }
+
+    /// The last that an authority signs for a control plane is over before the authority is.
+    #[test]
+    fn certificates_of_control_planes_last_as_long_as_they_may() {
+        let both = due(Some(&due(None, START).unwrap().unwrap()), START + SUCCEEDED).unwrap().unwrap();
+        let last = START + SUCCEEDED + OVERLAP - 1;
+        let signer = Signer::load(&both, last).unwrap();
+        let identity = Identity { role: tunnel::Role::ControlPlane, ..identity() };
+        let valid = 2 * MAX_VALID;
+        let issued = signer.sign_control_plane(&csr(&rcgen::PKCS_ECDSA_P256_SHA256), &identity, last, valid).unwrap();
+        assert_eq!(issued.expires, last + MAX_VALID.as_secs(), "never longer than a credential may be valid");
+        let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+        assert_eq!(Identity::of(&certificate), Some((identity, issued.expires)));
+        let end = issued.expires - 1;
+        assert!(trusts(&Signer::load(&both, end).unwrap(), &certificate, end), "until its end");
     }
 
     #[test]

@@ -12,9 +12,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tunnel::{Identity, Role};
 
-use super::identity::Identity;
-use super::{Door, Slot, request, unix_now};
+use super::problem::No;
+use super::{Door, Slot, link, request, unix_now};
 
 /// Honest handshakes take three ways across the world.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -38,6 +39,7 @@ pub(super) struct Peer {
 pub(super) struct Places {
     /// Given back by who shows a certificate.
     pub(super) stranger: Option<OwnedSemaphorePermit>,
+    /// Links have places of their own, and give it back.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
@@ -63,13 +65,22 @@ pub(super) async fn serve(
         return;
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    // Who speaks for a control plane has nothing to say here.
     let identity = match certificate.map(Identity::of) {
+        Some(Some((identity, _))) if identity.role != Role::Agent => {
+            _ = door.metrics.handshake_failures.inc();
+            return link::refused(address, Some(&identity), &No::not_an_agent());
+        }
         Some(None) => {
             _ = door.metrics.handshake_failures.inc();
             return;
         }
         identity => identity.flatten(),
     };
+    if stream.get_ref().1.alpn_protocol() == Some(tunnel::ALPN) {
+        drop(places);
+        return link::serve(&door, stream, address, identity).await;
+    }
     let mut life = STRANGER_LIFE;
     let mut seat = None;
     if let Some((identity, expires)) = &identity {

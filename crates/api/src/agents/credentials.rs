@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use manifest::kept::Credential;
+use manifest::kept::{Credential, Holder};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
-
-use super::identity::Identity;
+use tunnel::{Identity, Role};
 
 const SCHEME: &str = "fleetgate";
 /// 64 bits tell credentials apart; nobody has to guess them.
@@ -41,21 +40,32 @@ impl<'a> Token<'a> {
 pub(super) fn issue(identity: (&str, &str), now: u64, valid: Duration) -> (Credential, String) {
     let (id, secret) = (random::<ID_OCTETS>(), random::<SECRET_OCTETS>());
     let token = format!("{SCHEME}.{id}.{secret}");
-    let (cluster, uid) = identity;
-    let credential = Credential {
-        id,
-        cluster: cluster.into(),
-        uid: uid.into(),
-        digest: hash(&secret),
-        issued: now,
-        expires: now.saturating_add(valid.as_secs()),
-    };
-    (credential, token)
+    (make(identity, Holder::Agent, (id, hash(&secret)), now, valid), token)
+}
+
+/// One without a token: no secret has an empty digest.
+pub(super) fn of_control_plane(identity: (&str, &str), now: u64, valid: Duration) -> Credential {
+    make(identity, Holder::ControlPlane, (random::<ID_OCTETS>(), String::new()), now, valid)
+}
+
+fn make(
+    (cluster, uid): (&str, &str),
+    holder: Holder,
+    (id, digest): (String, String),
+    now: u64,
+    valid: Duration,
+) -> Credential {
+    let expires = now.saturating_add(valid.as_secs());
+    Credential { id, cluster: cluster.into(), uid: uid.into(), holder, digest, issued: now, expires }
 }
 
 /// Whether a certificate's identity is the one that this credential was issued to.
 pub(super) fn is_of(credential: &Credential, identity: &Identity) -> bool {
-    credential.cluster == identity.cluster.as_str() && credential.uid == *identity.uid
+    let holder = match identity.role {
+        Role::Agent => Holder::Agent,
+        Role::ControlPlane => Holder::ControlPlane,
+    };
+    credential.holder == holder && credential.cluster == identity.cluster.as_str() && credential.uid == *identity.uid
 }
 
 /// A secret has 256 random bits: nobody finds it from its digest, however fast that is made.
@@ -104,6 +114,29 @@ mod tests {
         assert!(!format!("{one:?}").contains(secret), "the secret is not kept");
         let guess = format!("fleetgate.{}.{}", one.id, "0".repeat(64));
         assert!(!Token::parse(&guess).unwrap().opens(&one));
+    }
+
+    /// Whose certificate is an agent's stands upon an agent's credential, and the other way round.
+    #[test]
+    fn a_credential_is_for_its_own_kind() {
+        let day = Duration::from_hours(24);
+        let ((agents, token), planes) = (issue(("c1", "u"), 0, day), of_control_plane(("c1", "u"), 0, day));
+        let identity = |role, cluster: &str, uid: &str| Identity {
+            role,
+            cluster: cluster.parse().unwrap(),
+            uid: uid.into(),
+            credential: "x".into(),
+        };
+        for (role, cluster, uid, agent, plane) in [
+            (Role::Agent, "c1", "u", true, false),
+            (Role::ControlPlane, "c1", "u", false, true),
+            (Role::ControlPlane, "c2", "u", false, false),
+            (Role::ControlPlane, "c1", "v", false, false),
+        ] {
+            let identity = identity(role, cluster, uid);
+            assert_eq!((is_of(&agents, &identity), is_of(&planes, &identity)), (agent, plane), "{identity}");
+        }
+        assert!(!Token::parse(&token).unwrap().opens(&planes), "no token opens one that has none");
     }
 
     #[test]

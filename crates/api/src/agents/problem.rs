@@ -61,6 +61,11 @@ impl No {
         Self::new(StatusCode::UNAUTHORIZED, "NoCertificate", reason)
     }
 
+    pub(super) fn not_an_agent() -> Self {
+        let reason = "the certificate is none of an agent; fleetgate credential issue leads to one";
+        Self::new(StatusCode::FORBIDDEN, "NotAnAgent", reason)
+    }
+
     /// Whether the id or the secret is wrong is nobody's business.
     pub(super) fn bad_token() -> Self {
         let reason = "the token is wrong or was revoked; ask for a new one (fleetgate credential issue)";
@@ -95,6 +100,15 @@ impl No {
     /// Whether this agent does not speak for the cluster any more.
     pub(super) fn is_out(&self) -> bool {
         self.status == StatusCode::FORBIDDEN
+    }
+
+    /// The same, or its certificate is over: of a control plane, which does not come by another one by itself.
+    pub(super) fn is_final(&self) -> bool {
+        self.is_out() || self.status == StatusCode::UNAUTHORIZED
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
     }
 
     pub(super) fn no_such_path() -> Self {

@@ -17,10 +17,10 @@ use model::policy::rate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use tunnel::{Identity, Role};
 
 use super::connection::Peer;
 use super::credentials::{self, Token};
-use super::identity::Identity;
 use super::limits::source;
 use super::load;
 use super::problem::{No, json};
@@ -147,7 +147,8 @@ async fn enroll(door: &Door, peer: &Peer, body: &mut Incoming) -> Result<Vec<u8>
         return Err(No::token_expired());
     }
     let cluster = credential.cluster.parse().map_err(|_| No::cluster_gone())?;
-    let identity = Identity { cluster, uid: credential.uid.into(), credential: credential.id.into() };
+    let identity =
+        Identity { role: Role::Agent, cluster, uid: credential.uid.into(), credential: credential.id.into() };
     door.rates.take(&identity.cluster).map_err(No::too_fast)?;
     standing_of(door, &identity)?;
     confirm(door, &identity).await?;
@@ -408,7 +409,8 @@ mod tests {
         let metrics = Metrics::register(&mut Registry::default());
         let fleet = (Arc::new(ArcSwap::default()), Arc::clone(&informed));
         let door = Door::new(home, fleet, Default::default(), metrics, [127, 0, 0, 1].into());
-        let identity = Identity { cluster: "c1".parse().unwrap(), uid: "u".into(), credential: "c".into() };
+        let identity =
+            Identity { role: Role::Agent, cluster: "c1".parse().unwrap(), uid: "u".into(), credential: "c".into() };
         let code = || standing_of(&door, &identity).map(|_| ()).unwrap_err().code;
         assert_eq!(code(), "Unavailable");
         informed.store(true, Ordering::Release);

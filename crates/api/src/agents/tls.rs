@@ -20,6 +20,8 @@ pub(super) struct Keys {
     pub(super) kept: Authorities,
     pub(super) signer: Arc<Signer>,
     pub(super) config: Arc<ServerConfig>,
+    /// Of the door for control planes.
+    pub(super) egress: Arc<ServerConfig>,
     /// When another of the authorities may sign.
     pub(super) made: u64,
 }
@@ -29,7 +31,7 @@ impl Keys {
         kept: Authorities,
         snapshot: Arc<ArcSwap<Snapshot>>,
         address: IpAddr,
-        now: u64,
+        (now, takes_links): (u64, bool),
     ) -> Result<Self, AuthorityError> {
         let signer = Arc::new(Signer::load(&kept, now)?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -41,10 +43,18 @@ impl Keys {
         let config = config.expect("the provider knows TLS 1.3").with_client_cert_verifier(verifier);
         let mut config = config.with_cert_resolver(Arc::new(own));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if takes_links {
+            config.alpn_protocols.push(tunnel::ALPN.to_vec());
+        }
         // Every connection shows its certificate anew.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self { kept, signer, config: Arc::new(config), made: now })
+        // These keys are made anew every hour, and with them this certificate.
+        let addresses = Some(address).filter(|address| !address.is_unspecified());
+        let own_of_egress = signer.sign_door(&[egress::SERVER_NAME.to_owned()], addresses.as_slice(), now)?;
+        let egress = egress::server_config(Arc::clone(&signer.roots), own_of_egress);
+        let egress = Arc::new(egress.map_err(|_| AuthorityError::Unreadable)?);
+        Ok(Self { kept, signer, config: Arc::new(config), egress, made: now })
     }
 }
 

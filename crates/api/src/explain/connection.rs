@@ -45,6 +45,10 @@ fn show_way(shown: &mut Value, way: &Way, question: &Question) {
     }
     shown["limits"] = json!({ "cluster": fullness(way.limits.cluster), "tenant": fullness(way.limits.tenant) });
     shown["upstreams"] = way.upstreams.iter().map(upstream).collect();
+    if let Some(links) = way.links {
+        let targets: Vec<String> = route.inside.iter().map(ToString::to_string).collect();
+        shown["tunnel"] = json!({ "targets": targets, "links": links });
+    }
 }
 
 fn fullness(fullness: Fullness) -> Value {

@@ -14,13 +14,14 @@ pub(super) fn of_gateway(choice: &Choice) -> Value {
     let place = choice.place.as_ref();
     let chosen = choice.chosen().map(|chosen| &chosen.member.uid);
     let members = choice.members.iter().map(|prospect| {
-        let Prospect { member, reason, known, in_flight, addresses, load } = prospect;
+        let Prospect { member, reason, known, in_flight, addresses, links, load } = prospect;
         let mut shown = of_member(reason, known, &member.location, place);
         shown["cluster"] = member.cluster.as_str().into();
         shown["chosen"] = (chosen == Some(&member.uid)).into();
         shown["inFlight"] = (*in_flight).into();
         shown["load"] = load.as_ref().map(of_load).unwrap_or_default();
         shown["addresses"] = addresses.iter().map(ToString::to_string).collect();
+        shown["links"] = (*links).into();
         if addresses.is_empty() {
             shown["reason"] = json!({ "code": "NoAddress", "message": "has no address that is asked" });
         }

@@ -184,7 +184,12 @@ fn passing_gateway(connection: &gateway::explain::Explanation, doors: &Doors) ->
         "tls": if connection.way.is_some() { "PassedThrough" } else { "Refused" },
         "certificate": null,
         "noCertificate": if connection.way.is_some() {
-            json!(["TLS ends at the control plane, which has a certificate of its own"])
+            let is_inside = connection.way.as_ref().is_some_and(|way| way.route.is_inside());
+            json!([if is_inside {
+                "TLS ends in the cluster, whose ingress controller has certificates of its own"
+            } else {
+                "TLS ends at the control plane, which has a certificate of its own"
+            }])
         } else {
             json!([])
         },
@@ -247,6 +252,7 @@ fn to_route(route: &RouteFound, host: &HostFound) -> Value {
             HostRule::Name => "Name",
             HostRule::Wildcard => "Wildcard",
             HostRule::AnyHost => "AnyHost",
+            HostRule::Apps => "Apps",
         },
         "pathType": kind,
         "path": path,
