@@ -30,7 +30,19 @@ pub(crate) struct Tools {
 
 /// In one thread: agents wait most of the time.
 pub(crate) fn block_on(process: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    run_in(tokio::runtime::Builder::new_current_thread(), process)
+}
+
+/// With a thread for each processor: for those that carry what others send.
+pub(crate) fn block_on_threads(process: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
+    run_in(tokio::runtime::Builder::new_multi_thread(), process)
+}
+
+fn run_in(
+    mut runtime: tokio::runtime::Builder,
+    process: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<ExitCode> {
+    let runtime = runtime.enable_all().build().context("starting the runtime")?;
     runtime.block_on(process)?;
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)

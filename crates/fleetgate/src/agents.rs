@@ -10,12 +10,10 @@ use api::release::Releases;
 use kubernetes::agents::{Agents, AgentsError};
 use manifest::kept::{Authorities, ClaimChange, Credential, KeptClaims, Owner};
 use model::{ObjectRef, Timestamp};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::hand_over::Inheritance;
-
-/// One that reads a large body leaves the other to the rest.
-const THREADS: usize = 2;
 
 /// A hub as the door's home.
 pub(crate) struct HubHome(pub(crate) Arc<Agents>);
@@ -84,14 +82,14 @@ pub(crate) fn open(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Res
     }
 }
 
-/// In a runtime of its own: what agents send must not hold up a query or a connection. `hub` is followed meanwhile.
+/// With the links, apart from the doors: what agents send must not hold up a query or a connection. `hub` is followed meanwhile.
 pub(crate) fn serve(
     listener: Listener,
     door: Arc<Door>,
     hub: Option<Arc<Agents>>,
+    runtime: Handle,
     stop: CancellationToken,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let thread = std::thread::Builder::new().name("agents".into());
     let serving = move || {
         runtime.block_on(async {

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manifest::text::Span;
 use model::Cidr;
 
+use crate::replicas::{LinksOptions, RelayOptions};
+
 /// Where `get` and `explain` ask and `demo` listens when nothing else is said.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9630";
 /// Where Fleetgate is installed on a hub.
@@ -28,7 +30,7 @@ pub(crate) enum Command {
     Serve(Box<ServeOptions>),
     /// On a hub: watch, plan, and write the plan back; several elect a leader
     Controller(Box<ControllerOptions>),
-    /// On a hub: answer DNS
+    /// On a hub: answer DNS, and resolve for control planes
     Dns(Box<DnsOptions>),
     /// On a hub: take connections for control planes
     Gateway(Box<GatewayOptions>),
@@ -41,6 +43,9 @@ pub(crate) enum Command {
     /// Issue, list and revoke what agents are started with
     #[command(subcommand)]
     Credential(crate::credential::CredentialCommand),
+    /// For control planes: how they reach what is inside their clusters
+    #[command(subcommand)]
+    Egress(crate::egress::EgressCommand),
     /// Let names go that are held because so many would go at once
     Release(crate::release::ReleaseOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
@@ -68,6 +73,8 @@ pub(crate) enum AgentCommand {
     ExternalDns(Box<ExternalDnsOptions>),
     /// Report to the hub, every second, what Services of the cluster serve and how busy their pods are
     Load(Box<LoadOptions>),
+    /// Let the hub reach what is inside the cluster: links from here, over which it asks for connections
+    Tunnel(Box<crate::tunnel_agent::TunnelOptions>),
 }
 
 /// How an agent meets the hub.
@@ -226,6 +233,8 @@ pub(crate) struct NodeProxyOptions {
 // A folder has no API server that would ask.
 #[command(mut_arg("admission", |admission| admission.conflicts_with("fleet")))]
 #[command(mut_arg("peers", |peers| peers.conflicts_with("fleet")))]
+#[command(mut_arg("relay", |relay| relay.conflicts_with("fleet").requires("agents")))]
+#[command(mut_arg("resolver_service", |service| service.conflicts_with("fleet")))]
 pub(crate) struct ServeOptions {
     /// The folder of manifests; watched, so that a saved file is live at once
     #[arg(long, value_name = "DIR", env = "FLEETGATE_FLEET", required_unless_present = "hub", conflicts_with = "hub")]
@@ -239,6 +248,14 @@ pub(crate) struct ServeOptions {
     pub(crate) admission: AdmissionOptions,
     #[command(flatten, next_help_heading = "With --hub")]
     pub(crate) peers: PeersOptions,
+    #[command(flatten, next_help_heading = "With --hub")]
+    pub(crate) relay: RelayOptions,
+    #[command(flatten, next_help_heading = "With --hub")]
+    pub(crate) wiring: crate::wiring::WiringOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) hub_domain: crate::wiring::HubDomainOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) resolver: crate::resolver::ResolverOptions,
     #[command(flatten, next_help_heading = "State")]
     pub(crate) state: StateOptions,
     /// Take the sockets over from the fleetgate that serves the same --data, which then drains and ends: no connection is
@@ -251,6 +268,8 @@ pub(crate) struct ServeOptions {
     pub(crate) doors: DoorOptions,
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) agents: AgentsOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) egress: crate::egress::EgressOptions,
     #[command(flatten, next_help_heading = "Federated ingress")]
     pub(crate) members: MemberOptions,
     #[command(flatten, next_help_heading = "Watching it")]
@@ -267,16 +286,27 @@ pub(crate) struct ControllerOptions {
     pub(crate) admission: AdmissionOptions,
     #[command(flatten, next_help_heading = "Other processes of the hub")]
     pub(crate) peers: PeersOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) wiring: crate::wiring::WiringOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) hub_domain: crate::wiring::HubDomainOptions,
     #[command(flatten, next_help_heading = "Watching it")]
     pub(crate) views: ViewOptions,
 }
 
 #[derive(Debug, Args)]
-// Without it, this role has nothing to do.
-#[command(mut_arg("dns", |dns| dns.required(true)))]
+// Without either, this role has nothing to do.
+#[command(mut_arg("dns", |dns| dns.required_unless_present_any(["resolver", "resolver_shared"])))]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct DnsOptions {
+    #[command(subcommand)]
+    pub(crate) command: Option<crate::resolver::DnsCommand>,
     #[command(flatten, next_help_heading = "DNS")]
     pub(crate) answers: AnswerOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) resolver: crate::resolver::ResolverOptions,
+    #[command(flatten, next_help_heading = "Control planes' DNS")]
+    pub(crate) hub_domain: crate::wiring::HubDomainOptions,
     #[command(flatten)]
     pub(crate) reader: ReaderOptions,
 }
@@ -285,6 +315,12 @@ pub(crate) struct DnsOptions {
 pub(crate) struct GatewayOptions {
     #[command(flatten, next_help_heading = "Doors")]
     pub(crate) doors: DoorOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) links: LinksOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) relay: RelayOptions,
+    #[command(flatten, next_help_heading = "Doors")]
+    pub(crate) egress: crate::egress::EgressOptions,
     #[command(flatten)]
     pub(crate) reader: ReaderOptions,
 }
@@ -344,6 +380,15 @@ pub(crate) struct PeersOptions {
         env = "FLEETGATE_PEERS_ACCOUNTS"
     )]
     pub(crate) peers_accounts: Vec<String>,
+    /// Those among them that may take links of agents, and have the certificates for that signed
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "fleetgate-gateway",
+        env = "FLEETGATE_PEERS_LINK_ACCOUNTS"
+    )]
+    pub(crate) peers_link_accounts: Vec<String>,
 }
 
 /// How the hub's API server asks about tenants' objects.
@@ -368,6 +413,15 @@ pub(crate) enum FailurePolicy {
     Fail,
     /// Take them; what is not allowed is still not served
     Ignore,
+}
+
+impl From<FailurePolicy> for kubernetes::admission::FailurePolicy {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Fail => Self::Fail,
+            FailurePolicy::Ignore => Self::Ignore,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -75,7 +75,7 @@ struct Planned {
 /// The very path that `serve` takes, with nothing to remember: without a database nobody was first.
 fn plan(fleet: &Path) -> anyhow::Result<Planned> {
     let database = Arc::new(Database::in_memory()?);
-    let (_home, update) = Home::open(fleet, Arc::clone(&database))?;
+    let (_home, update) = Home::open(fleet, Arc::clone(&database), None)?;
     let mut planner = Planner::default();
     let mut outcome = planner.apply(update.facts, Timestamp::default());
     // As if the server had written down who has which address; what depends on that is judged then.

@@ -100,9 +100,9 @@ fn list(ListOptions { output, access }: &ListOptions) -> anyhow::Result<ExitCode
         return Ok(ExitCode::SUCCESS);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let row = |item: &Value| ["id", "cluster", "issued", "expires"].map(|field| text(&item[field])).to_vec();
+    let row = |item: &Value| ["id", "cluster", "holder", "issued", "expires"].map(|field| text(&item[field])).to_vec();
     let rows: Vec<Vec<String>> = answer["items"].as_array().into_iter().flatten().map(row).collect();
-    print!("{}", table::render(&["ID", "CLUSTER", "ISSUED", "EXPIRES"], &rows));
+    print!("{}", table::render(&["ID", "CLUSTER", "HOLDER", "ISSUED", "EXPIRES"], &rows));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -115,7 +115,7 @@ fn revoke(RevokeOptions { id, access }: &RevokeOptions) -> anyhow::Result<ExitCo
 }
 
 /// Days too, which nothing else is counted in.
-fn parse_valid(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_valid(text: &str) -> Result<Duration, String> {
     match text.strip_suffix('d').map(str::parse::<u32>) {
         Some(Ok(days)) => Ok(Duration::from_hours(24) * days),
         _ => parse_span(text).map_err(|error| format!("{error}; or days, such as 30d")),

@@ -13,9 +13,11 @@ use crate::arguments::{
     PeersOptions, StateOptions, ViewOptions,
 };
 use crate::job::{Job, JobHome};
+use crate::replicas::RelayOptions;
 use crate::serve::{Server, Signals};
 use crate::stand_in::{self, Authority};
 use crate::telemetry;
+use crate::wiring::{HubDomainOptions, WiringOptions};
 
 const ZONE: &str = "fleet.example";
 const CLUSTERS: [DemoCluster; 3] = [
@@ -49,6 +51,10 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
             take_over: false,
             admission: AdmissionOptions::default(),
             peers: PeersOptions::default(),
+            relay: RelayOptions::default(),
+            wiring: WiringOptions::default(),
+            hub_domain: HubDomainOptions::default(),
+            resolver: crate::resolver::ResolverOptions::default(),
             answers: AnswerOptions { dns: Some(address(dns)), ..AnswerOptions::default() },
             doors: DoorOptions {
                 apiserver: Some(address(apiserver)),
@@ -57,6 +63,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
                 ..DoorOptions::default()
             },
             agents: AgentsOptions::default(),
+            egress: crate::egress::EgressOptions::default(),
             members: MemberOptions::default(),
             views: ViewOptions { admin: Some(address(admin)), metrics: None, log: options.log.clone() },
         };

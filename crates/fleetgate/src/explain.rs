@@ -121,8 +121,23 @@ fn way(connection: &Value) -> Vec<Topic> {
     let limits = &connection["limits"];
     let of_cluster = fullness(&format!("Cluster {cluster}"), &limits["cluster"]);
     topics.push(("limits", vec![of_cluster, fullness(&format!("Tenant {tenant}"), &limits["tenant"])]));
-    topics.push(("upstreams", (1..).zip(list(&connection["upstreams"])).map(upstream).collect()));
+    let tunnel = &connection["tunnel"];
+    if tunnel.is_null() {
+        topics.push(("upstreams", (1..).zip(list(&connection["upstreams"])).map(upstream).collect()));
+    } else {
+        let targets: Vec<String> = list(&tunnel["targets"]).map(text).collect();
+        topics.push(("tunnel", vec![format!("to {}; {}", targets.join(", "), links(&tunnel["links"]))]));
+    }
     topics
+}
+
+/// By how many ways a cluster is reached through the tunnel.
+fn links(links: &Value) -> String {
+    match links.as_u64() {
+        None | Some(0) => "no link".to_owned(),
+        Some(1) => "one link".to_owned(),
+        Some(links) => format!("{links} links"),
+    }
 }
 
 fn source(connection: &Value) -> Vec<String> {

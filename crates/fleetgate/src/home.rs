@@ -52,7 +52,12 @@ pub(crate) enum Stopper {
 }
 
 /// With `from_another`, a process that is just giving the database up is waited for.
-pub(crate) fn open_folder(fleet: &Path, data: Option<&Path>, from_another: bool) -> anyhow::Result<Opened> {
+pub(crate) fn open_folder(
+    fleet: &Path,
+    data: Option<&Path>,
+    resolver: Option<store::Resolver>,
+    from_another: bool,
+) -> anyhow::Result<Opened> {
     let begun = Instant::now();
     let database = loop {
         match open_database(data) {
@@ -62,7 +67,7 @@ pub(crate) fn open_folder(fleet: &Path, data: Option<&Path>, from_another: bool)
             opened => break Arc::new(opened?),
         }
     };
-    let (home, first) = store::Home::open(fleet, Arc::clone(&database))?;
+    let (home, first) = store::Home::open(fleet, Arc::clone(&database), resolver)?;
     let home = Home::Folder { home: Box::new(home), database: Arc::clone(&database) };
     Ok(Opened { home, database, first: Update::Folder(first) })
 }

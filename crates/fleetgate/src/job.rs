@@ -8,6 +8,10 @@ use crate::arguments::{
     AdmissionOptions, AgentsOptions, AnswerOptions, ControllerOptions, DnsOptions, DoorOptions, GatewayOptions,
     HubOptions, MemberOptions, PeersOptions, ReaderOptions, ServeOptions, StateOptions, ViewOptions,
 };
+use crate::egress::EgressOptions;
+use crate::replicas::RelayOptions;
+use crate::resolver::ResolverOptions;
+use crate::wiring::{HubDomainOptions, WiringOptions};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
@@ -16,9 +20,14 @@ pub(crate) struct Job {
     pub(crate) take_over: bool,
     pub(crate) admission: AdmissionOptions,
     pub(crate) peers: PeersOptions,
+    pub(crate) relay: RelayOptions,
+    pub(crate) wiring: WiringOptions,
+    pub(crate) hub_domain: HubDomainOptions,
+    pub(crate) resolver: ResolverOptions,
     pub(crate) answers: AnswerOptions,
     pub(crate) doors: DoorOptions,
     pub(crate) agents: AgentsOptions,
+    pub(crate) egress: EgressOptions,
     pub(crate) members: MemberOptions,
     pub(crate) views: ViewOptions,
 }
@@ -41,11 +50,16 @@ impl From<ServeOptions> for Job {
             access,
             admission,
             peers,
+            relay,
+            wiring,
+            hub_domain,
+            resolver,
             state,
             take_over,
             answers,
             doors,
             agents,
+            egress,
             members,
             views,
         } = options;
@@ -53,35 +67,107 @@ impl From<ServeOptions> for Job {
             Some(fleet) => JobHome::Folder(fleet),
             None => JobHome::Hub { access, roles: Roles::ALL },
         };
-        Self { home, state, take_over, admission, peers, answers, doors, agents, members, views }
+        Self {
+            home,
+            state,
+            take_over,
+            admission,
+            peers,
+            relay,
+            wiring,
+            hub_domain,
+            resolver,
+            answers,
+            doors,
+            agents,
+            egress,
+            members,
+            views,
+        }
     }
 }
 
 impl From<ControllerOptions> for Job {
     /// A controller begins with what the hub says: there is nothing else that it could write back.
-    fn from(ControllerOptions { access, agents, admission, peers, views }: ControllerOptions) -> Self {
+    fn from(options: ControllerOptions) -> Self {
+        let ControllerOptions { access, agents, admission, peers, wiring, hub_domain, views } = options;
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
         let (answers, doors, members) = (AnswerOptions::default(), DoorOptions::default(), MemberOptions::default());
-        Self { home, state: NO_STATE, take_over: false, admission, peers, answers, doors, agents, members, views }
+        let (egress, relay) = (EgressOptions::default(), RelayOptions::default());
+        let (state, take_over, resolver) = (NO_STATE, false, ResolverOptions::default());
+        Self {
+            home,
+            state,
+            take_over,
+            admission,
+            peers,
+            relay,
+            wiring,
+            hub_domain,
+            resolver,
+            answers,
+            doors,
+            agents,
+            egress,
+            members,
+            views,
+        }
     }
 }
 
 impl From<DnsOptions> for Job {
-    fn from(DnsOptions { answers, reader }: DnsOptions) -> Self {
+    fn from(DnsOptions { command: _, answers, resolver, hub_domain, reader }: DnsOptions) -> Self {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
         let (doors, agents) = (DoorOptions::default(), AgentsOptions::default());
         let (admission, peers) = (AdmissionOptions::default(), PeersOptions::default());
-        Self { home, state, take_over: false, admission, peers, answers, doors, agents, members, views }
+        let (egress, relay) = (EgressOptions::default(), RelayOptions::default());
+        let (wiring, take_over) = (WiringOptions::default(), false);
+        Self {
+            home,
+            state,
+            take_over,
+            admission,
+            peers,
+            relay,
+            wiring,
+            hub_domain,
+            resolver,
+            answers,
+            doors,
+            agents,
+            egress,
+            members,
+            views,
+        }
     }
 }
 
 impl From<GatewayOptions> for Job {
-    fn from(GatewayOptions { doors, reader }: GatewayOptions) -> Self {
+    fn from(GatewayOptions { doors, links, relay, egress, reader }: GatewayOptions) -> Self {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
-        let (answers, agents) = (AnswerOptions::default(), AgentsOptions::default());
+        let answers = AnswerOptions::default();
+        let agents = AgentsOptions { agents: links.agents, admin_credential: None };
         let (admission, peers) = (AdmissionOptions::default(), PeersOptions::default());
-        Self { home, state, take_over: false, admission, peers, answers, doors, agents, members, views }
+        let (wiring, hub_domain, take_over) = (WiringOptions::default(), HubDomainOptions::default(), false);
+        let resolver = ResolverOptions::default();
+        Self {
+            home,
+            state,
+            take_over,
+            admission,
+            peers,
+            relay,
+            wiring,
+            hub_domain,
+            resolver,
+            answers,
+            doors,
+            agents,
+            egress,
+            members,
+            views,
+        }
     }
 }

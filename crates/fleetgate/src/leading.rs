@@ -9,6 +9,7 @@ use kubernetes::admission::Admission;
 use kubernetes::apply;
 use kubernetes::home::Writing;
 use kubernetes::lease::{self, Term};
+use kubernetes::resolvers;
 use kubernetes::tenants::{self, Wanted, Wish};
 use model::overflow::Failing;
 use model::{ClusterName, Snapshot};
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::peers::Chair;
+use crate::wiring::Wiring;
 
 /// Where the thread that plans leaves what a controller has to do. It never waits for it: wishes are kept by cluster, and
 /// what is to be written by object.
@@ -37,6 +39,10 @@ pub(crate) struct Leading {
     wishes: UnboundedReceiver<Wish>,
     apply_metrics: apply::Metrics,
     tenants_metrics: tenants::Metrics,
+    /// Looks into tenant clusters on demand.
+    directory: tenants::Directory,
+    /// Where control planes are led to a resolver.
+    wiring: Option<Wiring>,
     /// Where the API server asks us.
     admission: Option<Admission>,
     /// Where the hub's other processes are heard.
@@ -56,15 +62,17 @@ impl Desk {
         lease: lease::Settings,
         tenants: tenants::Settings,
         snapshot: Arc<ArcSwap<Snapshot>>,
+        writing: Writing,
         admission: Option<Admission>,
         registry: &mut Registry,
     ) -> (Self, Leading) {
-        let writing = Writing::default();
         let (desk, wishes) = unbounded_channel();
         let leading = Leading {
             client,
             lease,
+            directory: tenants::Directory::new(tenants.policy),
             tenants,
+            wiring: None,
             snapshot,
             writing: writing.clone(),
             wishes,
@@ -95,6 +103,17 @@ impl Leading {
         self.lease.meeting = chair.as_ref().map(|chair| chair.meeting);
         self.chair = chair;
         self
+    }
+
+    /// Has control planes be led to a resolver while we lead.
+    pub(crate) fn with_wiring(mut self, wiring: Option<Wiring>) -> Self {
+        self.wiring = wiring;
+        self
+    }
+
+    /// Who knows the Services of tenant clusters: whether we lead or not.
+    pub(crate) fn directory(&self) -> tenants::Directory {
+        self.directory.clone()
     }
 
     /// Within a tokio runtime.
@@ -142,8 +161,15 @@ impl Leading {
             Arc::clone(&wanted),
             term.lost().clone(),
         );
-        let Writing { actual, dirty, originals } = self.writing.clone();
+        let Writing { actual, dirty, originals, planes } = self.writing.clone();
         let places = tenants::Sides { plan: Arc::clone(&self.snapshot), hub: Arc::clone(&actual), originals };
+        let (wiring, client, wired) = (self.wiring.clone(), self.client.clone(), term.clone());
+        let sides = resolvers::Sides { plan: Arc::clone(&self.snapshot), hub: Arc::clone(&actual), planes };
+        let wire = async move {
+            if let Some(wiring) = wiring {
+                wiring.lead(client, sides, wired).await;
+            }
+        };
         let place = tenants::keep(places, wanted, term.lost().clone());
         let (plan, failing) = (Arc::clone(&self.snapshot), self.failing.clone());
         let sides = apply::Sides { plan, hub: actual, dirty, failing };
@@ -161,9 +187,9 @@ impl Leading {
                 admission.lead(client, term).await;
             }
         };
-        let work = async { tokio::join!(follow, place, write, admit, hear) };
+        let work = async { tokio::join!(follow, place, write, admit, hear, wire) };
         tokio::select! {
-            ((), (), (), (), ()) = work => {}
+            ((), (), (), (), (), ()) = work => {}
             () = self.listen(Some(sender), followed) => {}
         }
     }
@@ -174,6 +200,7 @@ impl Leading {
             if let Some(to) = &to {
                 let _ = to.send(wish.clone());
             }
+            self.directory.take(&wish);
             match &wish {
                 Wish::Follow(cluster, _) | Wish::Clear(cluster, _) => {
                     _ = followed.insert(cluster.clone(), wish.clone());

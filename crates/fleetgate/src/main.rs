@@ -8,27 +8,35 @@ mod check;
 mod control;
 mod credential;
 mod demo;
+mod egress;
 mod explain;
 mod external_dns;
 mod get;
 mod hand_over;
 mod home;
+mod inward;
 mod job;
 mod keeper;
 mod leading;
+mod links;
 mod load;
 mod node_proxy;
 mod overflow;
 mod peers;
 mod places;
 mod release;
+mod replicas;
+mod resolver;
 mod serve;
 mod stand_in;
 mod sync;
 mod table;
 mod telemetry;
+mod tunnel_agent;
 mod waiting;
+mod ways;
 mod web_doors;
+mod wiring;
 
 use std::process::ExitCode;
 
@@ -41,12 +49,16 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Serve(options) => serve::run(&(*options).into()),
         Command::Controller(options) => serve::run(&(*options).into()),
-        Command::Dns(options) => serve::run(&(*options).into()),
+        Command::Dns(options) => match &options.command {
+            Some(resolver::DnsCommand::Config(options)) => resolver::config(options),
+            None => serve::run(&(*options).into()),
+        },
         Command::Gateway(options) => serve::run(&(*options).into()),
         Command::Check(options) => check::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Credential(command) => credential::run(&command),
+        Command::Egress(command) => egress::run(&command),
         Command::Release(options) => release::run(&options),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
@@ -61,6 +73,7 @@ fn main() -> ExitCode {
         Command::Agent(AgentCommand::Sync(options)) => sync::run(&options),
         Command::Agent(AgentCommand::ExternalDns(options)) => external_dns::run(&options),
         Command::Agent(AgentCommand::Load(options)) => load::run(&options),
+        Command::Agent(AgentCommand::Tunnel(options)) => tunnel_agent::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");

@@ -7,29 +7,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
 use api::release::{FolderReleases, Releases};
 use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
 use kubernetes::admission::{self, Admission};
-use kubernetes::{lease, tenants};
+use kubernetes::home::Writing;
+use kubernetes::{lease, resolvers, tenants};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
-use crate::arguments::{AdmissionOptions, FailurePolicy};
+use crate::arguments::AdmissionOptions;
 use crate::control::{Control, Published, Running};
+use crate::egress;
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
 use crate::home::{self, Opened};
+use crate::inward;
 use crate::job::{Job, JobHome};
 use crate::leading::{Desk, Leading};
+use crate::links::Links;
 use crate::overflow::{self, Overflow};
-use crate::peers;
 use crate::places;
+use crate::replicas::RelayListener;
 use crate::telemetry::{self, ControlMetrics};
+use crate::ways::{self, Callers, OnHub, Ways};
 use crate::web_doors::{self, WebDoor};
+use crate::wiring::{self, Wiring};
 
 /// What sockets are called that pass from process to process; those of doors and interfaces by their flags.
 const DNS_UDP: &str = "--dns/udp";
@@ -85,16 +90,13 @@ pub(crate) struct Server {
     dns: Option<tokio::task::JoinHandle<()>>,
     drain: Duration,
     interfaces: Vec<std::thread::JoinHandle<()>>,
-    stop_agents: CancellationToken,
-    agents: Option<std::thread::JoinHandle<()>>,
+    ways: Ways,
     hand_over: Option<HandOver>,
     /// A controller's work on the hub.
     leading: Option<crate::leading::Running>,
     /// What answers the hub's API server.
     admission: Option<std::thread::JoinHandle<()>>,
     stop_admission: CancellationToken,
-    /// The stream between the hub's processes.
-    peers: Option<peers::Running>,
 }
 
 /// What a successor needs of us.
@@ -115,9 +117,11 @@ struct Listening {
     /// Whether HTTPS comes through the door by server name.
     terminates: bool,
     agents: Option<api::agents::Listener>,
+    egress: Option<::egress::Listener>,
     interfaces: Vec<Listener>,
     reviews: Option<admission::Listener>,
     peers: Option<kubernetes::peers::Listener>,
+    relay: Option<RelayListener>,
 }
 
 impl Listening {
@@ -136,12 +140,14 @@ impl Listening {
                 .transpose()?,
             terminates: job.doors.https.is_some() && job.doors.https_apart().is_none(),
             agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
+            egress: job.egress.egress.map(|at| egress::open(at, inheritance)).transpose()?,
             interfaces: interfaces
                 .into_iter()
                 .filter_map(|(interface, at)| Some(open_interface(interface, at?, inheritance)))
                 .collect::<anyhow::Result<_>>()?,
             reviews: job.admission.admission.map(admission::Listener::bind).transpose()?,
             peers: job.peers.peers.map(kubernetes::peers::Listener::bind).transpose()?,
+            relay: job.relay.relay.map(RelayListener::bind).transpose()?,
         })
     }
 
@@ -160,8 +166,10 @@ impl Listening {
                 .map(|door| door.address)
                 .or_else(|| self.sni.as_ref().filter(|_| self.terminates).map(Door::address)),
             agents: self.agents.as_ref().map(api::agents::Listener::address),
+            egress: self.egress.as_ref().map(::egress::Listener::address),
             admission: self.reviews.as_ref().map(admission::Listener::address),
             peers: self.peers.as_ref().map(kubernetes::peers::Listener::address),
+            relay: self.relay.as_ref().map(|listener| listener.address),
             admin: interface(Interface::Admin),
             metrics: interface(Interface::Metrics),
         }
@@ -188,6 +196,10 @@ impl Listening {
             let socket = listener.share().context("sharing --agents")?;
             shared.add(api::agents::Listener::FLAG, listener.address(), socket);
         }
+        if let Some(listener) = &self.egress {
+            let socket = listener.share().context("sharing --egress")?;
+            shared.add(::egress::Listener::FLAG, listener.address(), socket);
+        }
         for listener in &self.interfaces {
             let socket = listener.share().context("sharing --admin or --metrics")?;
             shared.add(listener.interface().flag(), listener.address(), socket);
@@ -205,8 +217,10 @@ pub(crate) struct Addresses {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
+    pub(crate) egress: Option<SocketAddr>,
     pub(crate) admission: Option<SocketAddr>,
     pub(crate) peers: Option<SocketAddr>,
+    pub(crate) relay: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -220,8 +234,10 @@ impl Addresses {
             http = self.http.map(tracing::field::display),
             https = self.https.map(tracing::field::display),
             agents = self.agents.map(tracing::field::display),
+            egress = self.egress.map(tracing::field::display),
             admission = self.admission.map(tracing::field::display),
             peers = self.peers.map(tracing::field::display),
+            relay = self.relay.map(tracing::field::display),
             admin = self.admin.map(tracing::field::display),
             metrics = self.metrics.map(tracing::field::display),
             "ready"
@@ -238,7 +254,20 @@ impl Server {
         let mut inheritance = inherit(job)?;
         let listening = Listening::open(job, &mut inheritance)?;
         let (addresses, shared) = (listening.addresses(), listening.share()?);
-        let Listening { dns, apiserver, sni, http, https, terminates, agents, interfaces, reviews, peers } = listening;
+        let Listening {
+            dns,
+            apiserver,
+            sni,
+            http,
+            https,
+            terminates,
+            agents,
+            egress,
+            interfaces,
+            reviews,
+            peers,
+            relay,
+        } = listening;
 
         let mut registry = Registry::default();
         let published = Published::default();
@@ -248,21 +277,13 @@ impl Server {
         let dns_metrics = dns::Metrics::register(&mut registry, &published.index);
         let gateway_metrics = gateway::Metrics::register(&mut registry);
         let web_metrics = web::Metrics::register(&mut registry);
-        let agents_metrics = api::agents::Metrics::register(&mut registry);
-        let peers_metrics = peers::metrics(job, &mut registry);
+        let ways = ways::Prepared::new(job, &edge_name(job), relay, &mut registry)?;
 
         let (snapshot, index) = (Arc::clone(&published.snapshot), Arc::clone(&published.index));
         let state = Arc::new(api::State::new(snapshot, index, Arc::clone(&opened.database), registry));
-        let releases: Arc<dyn Releases> = match client {
-            Some(client) => Arc::new(agents::HubReleases(client)),
-            None => Arc::new(FolderReleases(Arc::clone(&state.database))),
-        };
-        // Set once, here.
-        let _ = state.releases.set(releases);
-        if let Some(credential) = admin_credential {
-            // Set once, here.
-            let _ = state.admin_credential.set(credential);
-        }
+        let directory = leading.as_ref().map(Leading::directory);
+        wiring::follow_pods(job, client.as_ref(), ways.resolver.as_ref(), &published.snapshot);
+        introduce(&state, client, admin_credential, &ways, directory.clone());
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let guides = state.guides.clone();
@@ -277,17 +298,12 @@ impl Server {
         let dns = dns.transpose().context("starting DNS")?.map(|serving| tokio::spawn(serving.run(stop_dns.clone())));
         let doors: Vec<Door> = [apiserver, sni].into_iter().flatten().collect();
         let overflow = Overflow::new(&edge_name(job), &state.tables, makes_tables(job));
-        let web = web_doors::serve(http, https, job, &addresses, &published, &guides, &overflow, &web_metrics);
+        let ways_of_web = (&overflow, inward::of_web(&ways.links.hub, &ways.links.runtime));
+        let web = web_doors::serve(http, https, job, &addresses, &published, &guides, ways_of_web, &web_metrics);
         let web = web.context("starting --http and --https")?;
         let turning = overflow.start(web.as_ref().map(web::Running::sights), &published.http, &state.reports)?;
         let terminate = web.as_ref().filter(|_| terminates).map(|web| web_doors::terminate(web.desk()));
-        let settings = gateway::Settings {
-            terminate,
-            cut_disallowed: !job.doors.keep_disallowed,
-            trusted_proxies: job.doors.trusted_proxies.clone().into(),
-            agents: addresses.agents.map(reach),
-            ..gateway::Settings::default()
-        };
+        let settings = door_settings(job, terminate, &ways.links, &addresses);
         let doors =
             gateway::serve(doors, &published.snapshot, &gateway_metrics, &settings).context("starting the doors")?;
         show_doors(&state, &doors, web.as_ref(), &published, &addresses)?;
@@ -295,12 +311,9 @@ impl Server {
             interfaces.into_iter().map(|listener| serve_http(listener, Arc::clone(&state), stop_http.clone()));
         let interfaces = interfaces.collect::<anyhow::Result<Vec<_>>>()?;
         let control = control.spawn()?;
-        let stop_agents = CancellationToken::new();
-        let agents = agents.map(|listener| serve_agents(listener, hub, &state, agents_metrics, stop_agents.clone()));
-        let agents = agents.transpose()?;
-
-        let peers = peers::join(job, peers, &overflow, &state, peers_metrics).await?;
-        let chair = peers.as_ref().and_then(peers::Running::chair);
+        let callers = Callers { agents, egress, peers };
+        let ways = ways.serve(job, callers, OnHub { agents: hub, directory }, &state, &overflow).await?;
+        let chair = ways.chair();
         let leading = leading.map(|leading| leading.with_chair(chair, overflow.failing.subscribe()).start());
         let stop_admission = CancellationToken::new();
         let admission = reviews.zip(webhook).map(|(listener, Webhook { admission, client })| {
@@ -330,13 +343,11 @@ impl Server {
             dns,
             drain,
             interfaces,
-            stop_agents,
-            agents,
+            ways,
             hand_over,
             leading,
             admission,
             stop_admission,
-            peers,
         })
     }
 
@@ -356,6 +367,7 @@ impl Server {
         if handed_over {
             // Their listeners are the other's now, which answers for both.
             self.stop_http.cancel();
+            self.ways.give_up_ports();
         }
         // Not ready at once, so that nobody sends new work here while the rest of it ends.
         self.state.set_ready(false);
@@ -363,13 +375,13 @@ impl Server {
         if let Some(leading) = self.leading {
             leading.stop().await;
         }
-        // Agents come back to whoever serves them next; what they sent is kept.
-        self.stop_agents.cancel();
-        let (doors, web, drain) = (self.doors, self.web, self.drain);
+        self.ways.leave();
+        let (doors, web, egress, drain) = (self.doors, self.web, self.ways.take_egress(), self.drain);
         let doors = tokio::task::spawn_blocking(move || doors.drain(drain));
         let web = tokio::task::spawn_blocking(move || web.map(|web| web.drain(drain)));
+        let egress = tokio::task::spawn_blocking(move || egress.map(egress::Running::drain));
         tokio::select! {
-            _ = async { tokio::join!(doors, web) } => {}
+            _ = async { tokio::join!(doors, web, egress) } => {}
             signal = signals.next() => tracing::warn!("{signal} again: not waiting for connections"),
         }
         self.stop_admission.cancel();
@@ -378,23 +390,16 @@ impl Server {
         {
             tracing::error!("the thread of --admission panicked");
         }
-        // Until here the leader was told what was still seen.
-        if let Some(peers) = self.peers {
-            peers.stop();
-        }
+        self.ways.end_links().await;
         // Names last: who still resolves them still finds the others that serve them.
+        self.ways.end_resolver().await;
         self.stop_dns.cancel();
         if let Some(dns) = self.dns
             && dns.await.is_err()
         {
             tracing::error!("DNS panicked");
         }
-        // The door's requests wait for what the control thread makes of them.
-        if let Some(thread) = self.agents
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of --agents panicked");
-        }
+        self.ways.end();
         self.control.stop();
         self.stop_http.cancel();
         for thread in self.interfaces {
@@ -425,9 +430,9 @@ impl HandOver {
                 return;
             }
             tracing::warn!("the process that wanted to take over has ended; going on");
-            let (home, data) = (job.home.clone(), job.state.data.clone());
+            let (home, data, resolver) = (job.home.clone(), job.state.data.clone(), job.resolver.of_folder());
             paused.resume(Box::new(move || match home {
-                JobHome::Folder(fleet) => home::open_folder(&fleet, data.as_deref(), true),
+                JobHome::Folder(fleet) => home::open_folder(&fleet, data.as_deref(), resolver, true),
                 JobHome::Hub { .. } => anyhow::bail!("a hub is never handed over"),
             }));
         }
@@ -443,6 +448,23 @@ fn inherit(job: &Job) -> anyhow::Result<Inheritance> {
         tracing::info!("nobody serves from {}: nothing to take over", data.display());
     }
     Ok(inheritance)
+}
+
+/// Within a tokio runtime.
+fn door_settings(
+    job: &Job,
+    terminate: Option<gateway::Terminate>,
+    links: &Links,
+    addresses: &Addresses,
+) -> gateway::Settings {
+    gateway::Settings {
+        terminate,
+        cut_disallowed: !job.doors.keep_disallowed,
+        trusted_proxies: job.doors.trusted_proxies.clone().into(),
+        inward: Some(inward::of_gateway(&links.hub, &links.runtime)),
+        agents: addresses.agents.map(reach),
+        ..gateway::Settings::default()
+    }
 }
 
 fn dns_settings(job: &Job) -> dns::Settings {
@@ -508,23 +530,27 @@ struct HomeAndWork {
     webhook: Option<Webhook>,
 }
 
-fn serve_agents(
-    listener: api::agents::Listener,
-    hub: Option<Arc<kubernetes::agents::Agents>>,
-    state: &Arc<api::State>,
-    metrics: api::agents::Metrics,
-    stop: CancellationToken,
-) -> anyhow::Result<std::thread::JoinHandle<()>> {
-    let home: Arc<dyn AgentsHome> = match &hub {
-        Some(hub) => Arc::new(agents::HubHome(Arc::clone(hub))),
-        None => Arc::new(FolderHome(Arc::clone(&state.database))),
+/// Whom and what the interfaces show beside the fleet. Each is set once, here.
+fn introduce(
+    state: &api::State,
+    client: Option<kubernetes::Client>,
+    credential: Option<AdminCredential>,
+    ways: &ways::Prepared,
+    directory: Option<tenants::Directory>,
+) {
+    let releases: Arc<dyn Releases> = match client {
+        Some(client) => Arc::new(agents::HubReleases(client)),
+        None => Arc::new(FolderReleases(Arc::clone(&state.database))),
     };
-    let fleet = (Arc::clone(&state.snapshot), state.whole());
-    let told = (Arc::clone(&state.verdicts), Arc::clone(&state.reports));
-    let door = Arc::new(AgentsDoor::new(home, fleet, told, metrics, listener.address().ip()));
-    // Set once, here.
-    let _ = state.agents.set(Arc::clone(&door));
-    agents::serve(listener, door, hub, stop)
+    let _ = state.releases.set(releases);
+    let _ = state.links.set(ways.links.hub.clone());
+    if let Some(resolver) = &ways.resolver {
+        resolver.look_in(directory);
+        let _ = state.resolver.set(resolver.view());
+    }
+    if let Some(credential) = credential {
+        let _ = state.admin_credential.set(credential);
+    }
 }
 
 async fn open_home(
@@ -536,7 +562,8 @@ async fn open_home(
 ) -> anyhow::Result<HomeAndWork> {
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
-            let opened = home::open_folder(fleet, job.state.data.as_deref(), from_another)?;
+            let resolver = job.resolver.of_folder();
+            let opened = home::open_folder(fleet, job.state.data.as_deref(), resolver, from_another)?;
             return Ok(HomeAndWork { opened, leading: None, hub: None, client: None, webhook: None });
         }
         JobHome::Hub { access, roles } => (access, *roles),
@@ -544,8 +571,10 @@ async fn open_home(
     let client = kubernetes::client::connect(access.kubeconfig.as_deref()).await?;
     let namespace = access.namespace.clone();
     let sources = if access.sources.is_empty() { vec![namespace.clone()] } else { access.sources.clone() };
+    let writing = Writing::default();
     let admission = job.admission.admission.filter(|_| roles.controller).map(|_| {
-        let settings = admission_settings(&job.admission, &namespace);
+        let pods = job.wiring.pods(&job.hub_domain, &writing);
+        let settings = admission::Settings { pods, ..admission_settings(&job.admission, &namespace) };
         Admission::new(settings, Arc::clone(&published.snapshot), registry)
     });
     let (desk, leading) = if roles.controller {
@@ -553,8 +582,11 @@ async fn open_home(
         let policy = kubernetes::kubeconfig::Policy { loopback: access.allow_loopback };
         let tenants = tenants::Settings { policy, ..tenants::Settings::default() };
         let snapshot = Arc::clone(&published.snapshot);
-        let (desk, leading) = Desk::open(client.clone(), lease, tenants, snapshot, admission.clone(), registry);
-        (Some(desk), Some(leading))
+        let (desk, leading) =
+            Desk::open(client.clone(), lease, tenants, snapshot, writing, admission.clone(), registry);
+        let wiring = job.wiring.settings(&namespace)?;
+        let wiring = wiring.map(|settings| Wiring::new(settings, resolvers::Metrics::register(registry)));
+        (Some(desk), Some(leading.with_wiring(wiring)))
     } else {
         (None, None)
     };
@@ -570,10 +602,8 @@ fn admission_settings(options: &AdmissionOptions, namespace: &str) -> admission:
     admission::Settings {
         namespace: namespace.to_owned(),
         place: options.admission_url.clone().unwrap_or_else(service),
-        failure_policy: match options.admission_failure_policy {
-            FailurePolicy::Fail => admission::FailurePolicy::Fail,
-            FailurePolicy::Ignore => admission::FailurePolicy::Ignore,
-        },
+        failure_policy: options.admission_failure_policy.into(),
+        pods: None,
     }
 }
 
@@ -595,7 +625,7 @@ fn edge_name(job: &Job) -> String {
 }
 
 /// What the Lease shows to people: in a pod, its name.
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -658,12 +688,12 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-fn warn_of_nothing_to_do(Job { answers, doors, agents, views, .. }: &Job) {
+fn warn_of_nothing_to_do(Job { answers, doors, agents, resolver, views, .. }: &Job) {
     let doors = [doors.apiserver, doors.sni, doors.http, doors.https];
     let others = [answers.dns, agents.agents, views.admin, views.metrics];
-    if doors.iter().chain(&others).all(Option::is_none) {
+    if doors.iter().chain(&others).all(Option::is_none) && !resolver.is_wanted() {
         tracing::warn!(
-            "nothing to listen on: give --dns, --apiserver, --sni, --http, --https, --agents, --admin or --metrics an address"
+            "nothing to listen on: give --dns, --resolver, --apiserver, --sni, --http, --https, --agents, --admin or --metrics an address"
         );
     }
 }

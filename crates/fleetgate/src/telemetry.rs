@@ -16,7 +16,8 @@ use crate::arguments::{LogFormat, LogOptions};
 /// To standard error: standard output belongs to what a command prints.
 pub(crate) fn start_log(options: &LogOptions) -> anyhow::Result<()> {
     // The client's own lines come first, so that --log can turn them on: each failed request would be told twice.
-    let filter = EnvFilter::try_new(format!("kube_client=off,kube_runtime=off,{}", options.log))
+    // What is audited is told however little else is.
+    let filter = EnvFilter::try_new(format!("audit=info,kube_client=off,kube_runtime=off,{}", options.log))
         .with_context(|| format!("reading --log {}", options.log))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match options.log_format {

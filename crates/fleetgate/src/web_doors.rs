@@ -38,7 +38,7 @@ pub(crate) fn serve(
     addresses: &Addresses,
     published: &Published,
     guides: &dns::Guides,
-    overflow: &Overflow,
+    (overflow, inward): (&Overflow, web::Inward),
     metrics: &web::Metrics,
 ) -> Result<Option<web::Running>, web::StartError> {
     let has_doors = job.doors.http.is_some() || job.doors.https.is_some();
@@ -53,6 +53,7 @@ pub(crate) fn serve(
         standings: Arc::clone(&guides.standings),
         edge: Some(overflow.edge.clone()),
         tables: Arc::clone(&overflow.tables),
+        inward: Some(inward),
         checks: !job.members.no_checks,
         redirect_port: job.doors.https_port.or_else(|| addresses.https.map(|address| address.port())),
         ..web::Settings::default()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Topic, dns, list, refused, text, way};
+use super::{Topic, dns, links, list, refused, text, way};
 
 pub(super) fn topics(answer: &Value) -> Vec<Topic> {
     let verdict = &answer["verdict"];
@@ -154,6 +154,9 @@ fn member(member: &Value) -> String {
     let addresses: Vec<String> = list(&member["addresses"]).map(text).collect();
     if !addresses.is_empty() {
         facts.push(format!("at {}", addresses.join(", ")));
+    }
+    if !member["links"].is_null() {
+        facts.push(links(&member["links"]));
     }
     format!("{}: {}", text(&member["cluster"]), facts.join("; "))
 }
