@@ -74,6 +74,7 @@ fn the_agents_deployments_are_taken() {
         ("sync.yaml", "fleetgate-sync", "sync"),
         ("external-dns.yaml", "external-dns", "external-dns"),
         ("load.yaml", "fleetgate-load", "load"),
+        ("tunnel.yaml", "fleetgate-tunnel", "tunnel"),
     ] {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/agent").join(file);
         let taken = hub.apply(&file, &["--warnings-as-errors"]).unwrap();

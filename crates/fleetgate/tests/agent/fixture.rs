@@ -71,6 +71,7 @@ pub(crate) struct Hub {
     admin: SocketAddr,
     dns: SocketAddr,
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) sni: Option<SocketAddr>,
 }
 
 impl Hub {
@@ -89,7 +90,8 @@ impl Hub {
         let (process, ready) = start(&Self::command(&root, any, &more));
         let address = |field: &str| ready[field].as_str().expect(field).parse().unwrap();
         let http = ready["http"].as_str().map(|http| http.parse().unwrap());
-        Self { agents: address("agents"), admin: address("admin"), dns: address("dns"), http, process, more, root }
+        let sni = ready["sni"].as_str().map(|sni| sni.parse().unwrap());
+        Self { agents: address("agents"), admin: address("admin"), dns: address("dns"), http, sni, process, more, root }
     }
 
     fn command(root: &TempDir, agents: SocketAddr, more: &[String]) -> Command {
@@ -154,6 +156,14 @@ impl Hub {
         let (status, body) = ask(self.admin, &request);
         assert_eq!(status, 200, "{path}: {body}");
         body
+    }
+
+    /// What `fleetgate explain` prints.
+    pub(crate) fn explain(&self, arguments: &[&str]) -> String {
+        let mut command = fleetgate();
+        command.arg("explain").args(arguments).args(["--admin", &self.admin.to_string()]);
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     /// Where the agents of a cluster keep what they keep.
@@ -270,7 +280,7 @@ fn run(command: &[String]) -> (Process, Value) {
     (process, serde_json::from_str(&line).unwrap())
 }
 
-fn start(command: &Command) -> (Process, Value) {
+pub(crate) fn start(command: &Command) -> (Process, Value) {
     let mut process = Process::start(command).unwrap();
     let line = process.wait_for_line("\"message\":\"ready\"", PATIENCE).unwrap();
     (process, serde_json::from_str(&line).unwrap())

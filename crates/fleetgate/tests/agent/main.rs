@@ -3,6 +3,7 @@
 
 mod external_dns;
 mod fixture;
+mod inward;
 mod load;
 mod overflow;
 mod sync;

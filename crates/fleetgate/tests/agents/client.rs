@@ -63,6 +63,12 @@ impl Bootstrap {
         Self { door, token: text("token"), server_name: text("serverName"), ca: text("ca") }
     }
 
+    /// As it was printed.
+    #[allow(dead_code)] // Not every test starts an agent with it.
+    pub(crate) fn to_json(&self) -> String {
+        json!({ "token": self.token, "serverName": self.server_name, "ca": self.ca }).to_string()
+    }
+
     pub(crate) fn id(&self) -> &str {
         self.token.split('.').nth(1).unwrap()
     }

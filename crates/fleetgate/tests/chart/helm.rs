@@ -86,12 +86,22 @@ agents: {enabled: true}
 admin: {credentialSecret: my-admin}
 ";
 
-pub(crate) const SETS: [(&str, &str); 5] = [
+/// What leads into tenant clusters, and control planes to their resolver.
+pub(crate) const INTO_CLUSTERS: &str = "
+image: {repository: fleetgate}
+admin: {credentialSecret: my-admin}
+agents: {enabled: true}
+tunnel: {enabled: true}
+resolver: {enabled: true, upstreams: [10.96.0.10, '[2001:db8::53]:5353']}
+";
+
+pub(crate) const SETS: [(&str, &str); 6] = [
     ("default", DEFAULT),
     ("all in one", ALL_IN_ONE),
     ("everything", EVERYTHING),
     ("controller alone", CONTROLLER_ALONE),
     ("agents", AGENTS),
+    ("into clusters", INTO_CLUSTERS),
 ];
 
 /// The real one, with files of values.

@@ -12,7 +12,7 @@ pub(crate) const WORKLOADS: &str = "deployments,statefulsets,daemonsets";
 /// Where objects of a release are that belong to it alone.
 const OWNED: &str = "deployments,statefulsets,daemonsets,services,serviceaccounts,poddisruptionbudgets,networkpolicies,\
                      roles,rolebindings,clusterroles,clusterrolebindings,\
-                     validatingwebhookconfigurations";
+                     validatingwebhookconfigurations,mutatingwebhookconfigurations";
 const OURS: &str = "--selector=app.kubernetes.io/name=fleetgate";
 
 pub(crate) struct Hub {

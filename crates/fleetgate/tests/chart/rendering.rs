@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::helm::{AGENTS, ALL_IN_ONE, DEFAULT, Helm, NAMESPACE, SETS, chart, install_page, yaml_blocks};
+use crate::helm::{
+    AGENTS, ALL_IN_ONE, DEFAULT, Helm, INTO_CLUSTERS, NAMESPACE, SETS, chart, install_page, yaml_blocks,
+};
 
 #[test]
 fn helm_has_nothing_to_say_against_the_chart() {
@@ -50,6 +52,11 @@ fn values_that_make_no_sense_are_refused() {
         ("agents: {service: {port: 0}}", "'/agents/service/port'"),
         ("admin: {credential: secret}", "'/admin': additional properties 'credential' not allowed"),
         ("admission: {failurePolicy: fail}", "'/admission/failurePolicy'"),
+        ("resolver: {ports: 20000}", "'/resolver/ports'"),
+        ("resolver: {podsFailurePolicy: fail}", "'/resolver/podsFailurePolicy'"),
+        ("resolver: {namespaces: [Control_Planes]}", "'/resolver/namespaces/0'"),
+        ("resolver: {upstreams: [dns.example]}", "'/resolver/upstreams/0'"),
+        ("tunnel: {egress: {port: 0}}", "'/tunnel/egress/port'"),
         ("sources: [Fleet_Gate]", "'/sources/0'"),
         ("kubeconfigs: {namespaces: [a, a]}", "'/kubeconfigs/namespaces'"),
         ("networkPolicies: {apiServerPorts: []}", "'/networkPolicies/apiServerPorts'"),
@@ -125,6 +132,82 @@ fn the_agents_door_is_on_whoever_leads() {
             assert!(has(&ours["rules"], &rule), "{name}: {rule}");
         }
     }
+}
+
+#[test]
+fn the_resolver_is_where_dns_is_and_control_planes_are_led_there() {
+    let Some(helm) = Helm::find() else { return };
+    for (more, dns, controller) in [
+        ("", ["StatefulSet", "fleetgate-dns"], ["Deployment", "fleetgate-controller"]),
+        ("mode: allInOne\n", ["StatefulSet", "fleetgate"], ["StatefulSet", "fleetgate"]),
+    ] {
+        let objects = objects(&helm.render(&format!("{INTO_CLUSTERS}{more}")).unwrap());
+        let find = |kind: &str, name: &str| object(&objects, kind, name).unwrap_or_else(|| panic!("{kind} {name}"));
+        let arguments =
+            |[kind, name]: [&str; 2]| find(kind, name)["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+        for argument in ["--resolver=0.0.0.0:20000-29999", "--resolver-upstream=10.96.0.10,[2001:db8::53]:5353"] {
+            assert!(has(&arguments(dns), &json!(argument)), "{argument}");
+        }
+        for argument in [
+            "--resolver-service=fleetgate-resolver",
+            "--resolver-ports=20000-29999",
+            "--admission-pods-failure-policy=fail",
+        ] {
+            assert!(has(&arguments(controller), &json!(argument)), "{argument}");
+        }
+        for workload in [dns, controller] {
+            assert!(has(&arguments(workload), &json!("--resolver-hub-domain=cluster.local")));
+        }
+        let service = &find("Service", "fleetgate-resolver")["spec"];
+        assert_eq!(service["clusterIP"], "None");
+        let labels = &find(dns[0], dns[1])["spec"]["selector"]["matchLabels"];
+        assert_eq!(&service["selector"], labels);
+        assert!(object(&objects, "MutatingWebhookConfiguration", "fleetgate").is_some());
+        let policy = &find("NetworkPolicy", dns[1])["spec"]["ingress"];
+        let ports = ["UDP", "TCP"].map(|protocol| json!({"port": 20000, "endPort": 29999, "protocol": protocol}));
+        assert!(has(policy, &json!({"ports": ports, "from": [{"namespaceSelector": {}}]})), "{policy}");
+    }
+    for without in [DEFAULT, "image: {repository: fleetgate}\ndns: {enabled: false}\nresolver: {enabled: true}\n"] {
+        let objects = objects(&helm.render(without).unwrap());
+        let said = objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition");
+        assert!(said.clone().all(|object| !object.to_string().contains("resolver")));
+        assert!(said.clone().all(|object| object["kind"] != "MutatingWebhookConfiguration"));
+    }
+}
+
+#[test]
+fn gateways_take_links_and_control_planes() {
+    let Some(helm) = Helm::find() else { return };
+    let all = objects(&helm.render(INTO_CLUSTERS).unwrap());
+    let gateway =
+        &object(&all, "StatefulSet", "fleetgate-gateway").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    for argument in ["--agents=0.0.0.0:8444", "--relay=0.0.0.0:9637", "--egress=0.0.0.0:9638"] {
+        assert!(has(&gateway["args"], &json!(argument)), "{argument}");
+    }
+    let address = json!({"name": "FLEETGATE_RELAY_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});
+    assert!(has(&gateway["env"], &address));
+    for (service, port) in [("fleetgate-links", "agents"), ("fleetgate-egress", "egress")] {
+        let spec = &object(&all, "Service", service).unwrap()["spec"];
+        assert_eq!(spec["ports"][0]["targetPort"], port);
+        assert_eq!(spec["selector"]["app.kubernetes.io/component"], "gateway");
+    }
+    let ours = json!({"app.kubernetes.io/name": "fleetgate", "app.kubernetes.io/instance": "fleetgate"});
+    let relay =
+        json!({"ports": [{"port": "relay", "protocol": "TCP"}], "from": [{"podSelector": {"matchLabels": ours}}]});
+    assert!(has(&object(&all, "NetworkPolicy", "fleetgate-gateway").unwrap()["spec"]["ingress"], &relay));
+    // All in one, agents have one door.
+    let one = objects(&helm.render(&format!("{INTO_CLUSTERS}mode: allInOne\n")).unwrap());
+    assert!(
+        object(&one, "Service", "fleetgate-links").is_none() && object(&one, "Service", "fleetgate-agents").is_some()
+    );
+    let arguments =
+        &object(&one, "StatefulSet", "fleetgate").unwrap()["spec"]["template"]["spec"]["containers"][0]["args"];
+    let doors =
+        arguments.as_array().unwrap().iter().filter(|argument| argument.as_str().unwrap().starts_with("--agents="));
+    assert_eq!((doors.count(), has(arguments, &json!("--relay=0.0.0.0:9637"))), (1, true));
+    // Agents enrol at controllers: without that door there are no links.
+    let without = helm.render("image: {repository: fleetgate}\ntunnel: {enabled: true}\n").unwrap();
+    assert!(!without.contains("--relay"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
     hub.make_namespaces();
     hub.server.kubectl(&["create", "namespace", "acme"]).unwrap();
     hub.apply(&helm.render(EVERYTHING).unwrap(), &["--force-conflicts"]).unwrap();
-    let [table, with_agents] = tables();
+    let [table, with_agents, with_resolver] = tables();
     for role in ["controller", "dns", "gateway"] {
         for (namespace, kind) in NAMESPACES {
             let granted = granted(&hub, &format!("fleetgate-{role}"), namespace);
@@ -47,6 +47,25 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
             let granted = granted(&hub, &format!("fleetgate-{role}"), namespace);
             assert_eq!(granted, documented(&both, role, kind), "{role} in {namespace}, with agents");
         }
+    }
+
+    let resolver = format!("{EVERYTHING}resolver: {{enabled: true}}\n");
+    hub.clear();
+    hub.apply(&helm.render(&resolver).unwrap(), &["--force-conflicts"]).unwrap();
+    let both = [&table[..], &with_resolver].concat();
+    for role in ["controller", "dns", "gateway"] {
+        for (namespace, kind) in NAMESPACES {
+            let granted = granted(&hub, &format!("fleetgate-{role}"), namespace);
+            assert_eq!(granted, documented(&both, role, kind), "{role} in {namespace}, with a resolver");
+        }
+    }
+    // In some namespaces alone.
+    hub.clear();
+    let narrow = format!("{EVERYTHING}resolver: {{enabled: true, namespaces: [acme]}}\n");
+    hub.apply(&helm.render(&narrow).unwrap(), &["--force-conflicts"]).unwrap();
+    for (namespace, may) in [("acme", true), (NAMESPACE, true), ("kube-system", false)] {
+        let services = granted(&hub, "fleetgate-controller", namespace).remove("services").unwrap();
+        assert_eq!(services.contains("create"), may, "{namespace}");
     }
 
     hub.clear();
@@ -150,8 +169,8 @@ fn granted(hub: &Hub, account: &str, namespace: &str) -> Rights {
     rights
 }
 
-/// The rows of the tables: who, where, what, may. The second is what `agents.enabled` adds.
-fn tables() -> [Vec<[String; 4]>; 2] {
+/// The rows of the tables: who, where, what, may. The second is what `agents.enabled` adds, the third what `resolver.enabled` does.
+fn tables() -> [Vec<[String; 4]>; 3] {
     let text = install_page();
     let cells = |line: &str| -> [String; 4] {
         let cells: Vec<String> = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();

@@ -18,7 +18,7 @@ pub(crate) fn controller(hub: &ApiServer, admin: &Path, agents: &str) -> Server 
     Server::start_informed(hub.kubeconfig_path(), &arguments)
 }
 
-fn credential(server: &Server, admin: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn credential(server: &Server, admin: &Path, arguments: &[&str]) -> Output {
     let mut command = fleetgate();
     command.arg("credential").args(arguments).args(["--admin", &server.address("admin").to_string()]);
     command.arg("--admin-credential").arg(admin).output().unwrap()

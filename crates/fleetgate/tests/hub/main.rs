@@ -15,5 +15,7 @@ mod outage;
 mod peers;
 mod placing;
 mod recovery;
+mod resolver;
 mod roles;
 mod sync;
+mod tunnel;

@@ -139,7 +139,7 @@ spec:
 }
 
 /// Every role has an account of its own. What each may do is for the chart's tests.
-fn accounts(hub: &ApiServer) -> [PathBuf; 3] {
+pub(crate) fn accounts(hub: &ApiServer) -> [PathBuf; 3] {
     ROLES.map(|role| {
         let account = format!("fleetgate-{role}");
         hub.kubectl(&["create", "serviceaccount", &account, "--namespace=fleetgate-system"]).unwrap();
@@ -151,7 +151,7 @@ fn accounts(hub: &ApiServer) -> [PathBuf; 3] {
     })
 }
 
-fn shown(server: &Server, path: &str) -> Value {
+pub(crate) fn shown(server: &Server, path: &str) -> Value {
     let answer = server.get(path);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))

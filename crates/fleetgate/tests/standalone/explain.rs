@@ -62,7 +62,7 @@ fn connections_are_told_with_the_rule_that_decides() {
             &["api.lost.fleet.example"],
             "UnknownServerName",
             json!("client"),
-            "no Cluster that is served has this API name or services.sni",
+            "no Cluster that is served has this API name or services.sni, or an apps wildcard for it",
         ),
     ] {
         let connection = &explain(&server, arguments)["connection"];

@@ -130,6 +130,7 @@ pub(crate) struct Server {
     pub(crate) https: Option<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) agents: Option<SocketAddr>,
+    pub(crate) egress: Option<SocketAddr>,
 }
 
 impl Server {
@@ -148,6 +149,7 @@ impl Server {
             http: ready["http"].as_str().map(|address| address.parse().unwrap()),
             https: ready["https"].as_str().map(|address| address.parse().unwrap()),
             agents: ready["agents"].as_str().map(|address| address.parse().unwrap()),
+            egress: ready["egress"].as_str().map(|address| address.parse().unwrap()),
             process,
         }
     }
