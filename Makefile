@@ -3,7 +3,7 @@
 # As in `testbed/install`.
 cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
 
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub simulate-overflow
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub bench-tunnel simulate-overflow
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ check: ## Format, lints, licences and sources
 	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(cache)/fuzz/lints -- --deny warnings
 	testbed/cargo-deny --manifest-path fuzz/Cargo.toml --config deny.toml check bans sources
 
-bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub ## All benchmarks of this machine
+bench: bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub bench-tunnel ## All benchmarks of this machine
 
 bench-plan: ## From a changed fact to the published snapshot
 	cargo run --release --package fleetgate-bench --bin plan
@@ -63,6 +63,12 @@ bench-hub: ## A hub with a thousand tenant clusters, on real API servers
 	testbed/install
 	cargo build --release --package fleetgate
 	cargo run --release --package fleetgate-bench --bin hub
+
+bench-tunnel: ## Streams into a cluster side by side with OpenSSH, and what 100,000 of them leave; needs two cores
+	testbed/install
+	cargo build --release --package fleetgate
+	cargo run --release --package fleetgate-bench --bin tunnel
+	cargo test --release --package fleetgate-tunnel --test leaks -- --include-ignored --nocapture --test-threads 1
 
 simulate-overflow: ## What overflow does beside other policies, as figures and as a drawing
 	cargo run --package fleetgate-model --example overflow -- docs/overflow.svg

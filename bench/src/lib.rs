@@ -16,6 +16,7 @@ pub mod route_change;
 pub mod server;
 pub mod statistics;
 pub mod stream;
+pub mod tunnel;
 
 pub use program::Program;
 pub use random::Random;

@@ -70,7 +70,7 @@ fn table(sites: Sites<'_>) -> anyhow::Result<HttpTable> {
             cluster: name.parse()?,
             uid: name.as_str().into(),
             location: Location::default(),
-            http: vec![sites.backends[backend]],
+            http: vec![sites.backends[backend].into()],
             https: Vec::new(),
         };
         let entry = Entry {
