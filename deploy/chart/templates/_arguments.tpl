@@ -45,12 +45,38 @@
 - --admission={{ $values.listenAddress }}:9633
 - --admission-failure-policy={{ lower $values.admission.failurePolicy }}
 {{- end }}
+{{- if and $dns (include "fleetgate.resolver" .root) }}
+- --resolver={{ $values.listenAddress }}:{{ $values.resolver.ports }}
+{{- with $values.resolver.upstreams }}
+- --resolver-upstream={{ join "," . }}
+{{- end }}
+{{- end }}
+{{- if and (has .component (list "controller" "all-in-one")) (include "fleetgate.resolver" .root) }}
+- --resolver-service=fleetgate-resolver
+- --resolver-ports={{ $values.resolver.ports }}
+{{- if $values.admission.enabled }}
+- --admission-pods-failure-policy={{ lower $values.resolver.podsFailurePolicy }}
+{{- end }}
+{{- end }}
+{{- if and (ne .component "gateway") (include "fleetgate.resolver" .root) }}
+- --resolver-hub-domain={{ $values.resolver.hubDomain }}
+{{- end }}
 {{- if include "fleetgate.agents" . }}
 - --agents={{ $values.listenAddress }}:8444
+{{- end }}
+{{- if and $gateway (include "fleetgate.links" .root) }}
+{{- if not $all }}
+- --agents={{ $values.listenAddress }}:8444
+{{- end }}
+- --relay={{ $values.listenAddress }}:9637
+{{- if $values.tunnel.egress.enabled }}
+- --egress={{ $values.listenAddress }}:9638
+{{- end }}
 {{- end }}
 {{- if has .component (list "controller" "all-in-one") }}
 - --peers={{ $values.listenAddress }}:9634
 - --peers-accounts={{ include "fleetgate.accounts" . | fromJsonArray | join "," }}
+- --peers-link-accounts={{ include "fleetgate.name" (dict "root" .root "component" "gateway") }}
 {{- end }}
 {{- if ne .component "controller" }}
 - --data=/var/lib/fleetgate
@@ -85,6 +111,15 @@
 {{- end }}
 {{- if include "fleetgate.agents" . }}
 - {name: agents, containerPort: 8444, protocol: TCP}
+{{- end }}
+{{- if and (include "fleetgate.links" .root) (or (eq .component "gateway") (and $all .root.Values.gateway.enabled)) }}
+{{- if not $all }}
+- {name: agents, containerPort: 8444, protocol: TCP}
+{{- end }}
+- {name: relay, containerPort: 9637, protocol: TCP}
+{{- if .root.Values.tunnel.egress.enabled }}
+- {name: egress, containerPort: 9638, protocol: TCP}
+{{- end }}
 {{- end }}
 {{- if has .component (list "controller" "all-in-one") }}
 - {name: peers, containerPort: 9634, protocol: TCP}

@@ -92,3 +92,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "fleetgate.adminCredential" -}}
 {{- if has .component (list "controller" "all-in-one") }}{{ .root.Values.admin.credentialSecret }}{{ end }}
 {{- end }}
+
+{{/* Not empty where control planes have a resolver. */}}
+{{- define "fleetgate.resolver" -}}
+{{- if and .Values.resolver.enabled .Values.dns.enabled }}yes{{ end }}
+{{- end }}
+
+{{/* Not empty where gateways take links of agents. */}}
+{{- define "fleetgate.links" -}}
+{{- if and .Values.tunnel.enabled .Values.agents.enabled .Values.gateway.enabled }}yes{{ end }}
+{{- end }}

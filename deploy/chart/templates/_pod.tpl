@@ -56,6 +56,11 @@ spec:
     - name: FLEETGATE_PEERS_ADDRESS
       valueFrom: {fieldRef: {fieldPath: status.podIP}}
     {{- end }}
+    {{- if and $doors (include "fleetgate.links" .root) }}
+    # Where the others bring what is for clusters that are linked here.
+    - name: FLEETGATE_RELAY_ADDRESS
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+    {{- end }}
     {{- if $adminCredential }}
     # For `kubectl exec ... -- fleetgate credential`.
     - {name: FLEETGATE_ADMIN_CREDENTIAL, value: /etc/fleetgate/admin/credential}
