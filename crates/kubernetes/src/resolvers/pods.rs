@@ -151,19 +151,19 @@ mod tests {
     fn a_pod_is_known_by_its_own_address_in_its_own_namespace() {
         let mut pods = Pods::default();
         let plain = json!({ "phase": "Running" });
-        for pod in vec![
-            pod("cluster-c1", "a", "c1", &["10.0.0.1", "fd00::1"], &plain),
-            pod("cluster-c2", "a", "c2", &["10.0.0.2"], &plain),
+        for (namespace, name, cluster, addresses, more) in [
+            ("cluster-c1", "a", "c1", &["10.0.0.1", "fd00::1"][..], &plain),
+            ("cluster-c2", "a", "c2", &["10.0.0.2"], &plain),
             // A tenant's that says it is another's.
-            pod("acme", "thief", "c1", &["10.0.0.3"], &plain),
-            pod("cluster-c1", "host", "c1", &["10.0.0.4"], &json!({ "hostNetwork": true })),
-            pod("cluster-c1", "done", "c1", &["10.0.0.5"], &json!({ "phase": "Failed" })),
-            pod("cluster-c1", "new", "c1", &[], &json!({ "phase": "Pending" })),
+            ("acme", "thief", "c1", &["10.0.0.3"], &plain),
+            ("cluster-c1", "host", "c1", &["10.0.0.4"], &json!({ "hostNetwork": true })),
+            ("cluster-c1", "done", "c1", &["10.0.0.5"], &json!({ "phase": "Failed" })),
+            ("cluster-c1", "new", "c1", &[], &json!({ "phase": "Pending" })),
             // Two at one address.
-            pod("cluster-c1", "b", "c1", &["10.0.0.6"], &plain),
-            pod("cluster-c2", "b", "c2", &["10.0.0.6"], &plain),
+            ("cluster-c1", "b", "c1", &["10.0.0.6"], &plain),
+            ("cluster-c2", "b", "c2", &["10.0.0.6"], &plain),
         ] {
-            pods.take(Change::Changed(pod));
+            pods.take(Change::Changed(pod(namespace, name, cluster, addresses, more)));
         }
         let namespace = |name: &ClusterName| format!("cluster-{name}").parse().ok();
         let show = |pods: &Pods| {
