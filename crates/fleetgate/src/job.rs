@@ -39,8 +39,29 @@ pub(crate) enum JobHome {
     Hub { access: HubOptions, roles: Roles },
 }
 
-/// Nothing on disk.
-const NO_STATE: StateOptions = StateOptions { data: None, data_key: None };
+impl Job {
+    /// With nothing to do yet.
+    fn of(home: JobHome, views: ViewOptions) -> Self {
+        Self {
+            home,
+            // Nothing on disk.
+            state: StateOptions { data: None, data_key: None },
+            take_over: false,
+            admission: AdmissionOptions::default(),
+            peers: PeersOptions::default(),
+            relay: RelayOptions::default(),
+            wiring: WiringOptions::default(),
+            hub_domain: HubDomainOptions::default(),
+            resolver: ResolverOptions::default(),
+            answers: AnswerOptions::default(),
+            doors: DoorOptions::default(),
+            agents: AgentsOptions::default(),
+            egress: EgressOptions::default(),
+            members: MemberOptions::default(),
+            views,
+        }
+    }
+}
 
 impl From<ServeOptions> for Job {
     fn from(options: ServeOptions) -> Self {
@@ -92,26 +113,7 @@ impl From<ControllerOptions> for Job {
     fn from(options: ControllerOptions) -> Self {
         let ControllerOptions { access, agents, admission, peers, wiring, hub_domain, views } = options;
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
-        let (answers, doors, members) = (AnswerOptions::default(), DoorOptions::default(), MemberOptions::default());
-        let (egress, relay) = (EgressOptions::default(), RelayOptions::default());
-        let (state, take_over, resolver) = (NO_STATE, false, ResolverOptions::default());
-        Self {
-            home,
-            state,
-            take_over,
-            admission,
-            peers,
-            relay,
-            wiring,
-            hub_domain,
-            resolver,
-            answers,
-            doors,
-            agents,
-            egress,
-            members,
-            views,
-        }
+        Self { agents, admission, peers, wiring, hub_domain, ..Self::of(home, views) }
     }
 }
 
@@ -119,27 +121,7 @@ impl From<DnsOptions> for Job {
     fn from(DnsOptions { command: _, answers, resolver, hub_domain, reader }: DnsOptions) -> Self {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
-        let (doors, agents) = (DoorOptions::default(), AgentsOptions::default());
-        let (admission, peers) = (AdmissionOptions::default(), PeersOptions::default());
-        let (egress, relay) = (EgressOptions::default(), RelayOptions::default());
-        let (wiring, take_over) = (WiringOptions::default(), false);
-        Self {
-            home,
-            state,
-            take_over,
-            admission,
-            peers,
-            relay,
-            wiring,
-            hub_domain,
-            resolver,
-            answers,
-            doors,
-            agents,
-            egress,
-            members,
-            views,
-        }
+        Self { state, answers, resolver, hub_domain, members, ..Self::of(home, views) }
     }
 }
 
@@ -147,27 +129,7 @@ impl From<GatewayOptions> for Job {
     fn from(GatewayOptions { doors, links, relay, egress, reader }: GatewayOptions) -> Self {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
-        let answers = AnswerOptions::default();
         let agents = AgentsOptions { agents: links.agents, admin_credential: None };
-        let (admission, peers) = (AdmissionOptions::default(), PeersOptions::default());
-        let (wiring, hub_domain, take_over) = (WiringOptions::default(), HubDomainOptions::default(), false);
-        let resolver = ResolverOptions::default();
-        Self {
-            home,
-            state,
-            take_over,
-            admission,
-            peers,
-            relay,
-            wiring,
-            hub_domain,
-            resolver,
-            answers,
-            doors,
-            agents,
-            egress,
-            members,
-            views,
-        }
+        Self { state, doors, agents, relay, egress, members, ..Self::of(home, views) }
     }
 }
