@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use server::{BindError, Bound};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -45,18 +46,8 @@ impl Default for Settings {
     }
 }
 
-/// A bound listener that has not met its runtime yet.
-pub struct Listener {
-    socket: std::net::TcpListener,
-    address: SocketAddr,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("binding --egress on {address}")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
+/// It does not answer yet.
+pub struct Listener(Bound);
 
 /// What all connections share.
 pub(crate) struct Door {
@@ -73,26 +64,22 @@ impl Listener {
     pub const FLAG: &'static str = "--egress";
 
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let adopted = std::net::TcpListener::bind(address).and_then(|socket| Self::adopt(socket.into()));
-        adopted.map_err(|source| BindError { address, source })
+        Bound::bind(Self::FLAG, address).map(Self)
     }
 
     /// From a listener that another process had bound.
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
-        let socket = std::net::TcpListener::from(socket);
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Bound::adopt(Self::FLAG, socket).map(Self)
     }
 
     /// The listener for another process.
     pub fn share(&self) -> io::Result<OwnedFd> {
-        Ok(self.socket.try_clone()?.into())
+        self.0.share()
     }
 
     /// The address with the port that was given.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Carries until `stop`; what is open then has `drain` to end.
@@ -104,10 +91,7 @@ impl Listener {
         stop: CancellationToken,
         drain: Duration,
     ) {
-        let listener = match TcpListener::from_std(self.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of --egress cannot be used"),
-        };
+        let Some(listener) = self.0.listen() else { return };
         let (guests, end) = (Arc::new(Guests::new()), CancellationToken::new());
         let door = Arc::new(Door { gate, hub, guests, metrics, settings, end });
         let connections = TaskTracker::new();
