@@ -1,5 +1,7 @@
 //! The octets of DNS messages: what a client asks, what is asked on its behalf, and what comes back.
 
+mod steady;
+
 use std::sync::Arc;
 
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
@@ -9,6 +11,8 @@ use domain::base::{Message, MessageBuilder, ParsedRecord, ToName as _};
 use domain::rdata::{AllRecordData, Cname, Soa};
 use model::DnsName;
 use model::name::MAX_NAME;
+
+use steady::Changing;
 
 /// RFC 1035 4.1.1.
 const HEADER: usize = 12;
@@ -407,8 +411,11 @@ impl Response {
         let mut found = Found::default();
         let mut section = message.answer().map_err(|_| Malformed)?;
         let (mut ttls, mut end, mut additional) = (Vec::new(), section.pos(), 0_u16);
+        let mut places = Vec::new();
         for part in 0..3 {
-            while let Some(record) = section.next() {
+            loop {
+                let begins = section.pos();
+                let Some(record) = section.next() else { break };
                 let record = record.map_err(|_| Malformed)?;
                 // RFC 6891 7: it is for the next hop alone. Whatever stands behind it is an extra.
                 if part == 2 && matches!(record.rtype(), Rtype::OPT | Rtype::TSIG) {
@@ -417,6 +424,7 @@ impl Response {
                 end = section.pos();
                 let ttl_at = end.checked_sub(usize::from(record.rdlen()) + 6).ok_or(Malformed)?;
                 ttls.push(u16::try_from(ttl_at).map_err(|_| Malformed)?);
+                places.push((begins, record.rtype(), ttl_at + 6));
                 match part {
                     0 => found.answer(&record, key.rtype())?,
                     1 => found.authority(&record)?,
@@ -426,6 +434,13 @@ impl Response {
             if part < 2 {
                 section = section.next_section().map_err(|_| Malformed)?.ok_or(Malformed)?;
             }
+        }
+        let changing = Changing { octets, ttls: &ttls };
+        let is_steady = |&(owner, rtype, data): &(usize, Rtype, usize)| {
+            changing.skip_steady(owner).is_some() && changing.has_steady_data(rtype, data)
+        };
+        if !places.iter().all(is_steady) {
+            return Err(Malformed);
         }
         let rcode = message.header().rcode();
         if message.opt_rcode().to_int() > 0x0f {
