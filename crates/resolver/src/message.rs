@@ -424,7 +424,7 @@ impl Response {
                 end = section.pos();
                 let ttl_at = end.checked_sub(usize::from(record.rdlen()) + 6).ok_or(Malformed)?;
                 ttls.push(u16::try_from(ttl_at).map_err(|_| Malformed)?);
-                places.push((begins, record.rtype(), ttl_at + 6));
+                places.push((begins, record.rtype(), ttl_at + 6..end));
                 match part {
                     0 => found.answer(&record, key.rtype())?,
                     1 => found.authority(&record)?,
@@ -436,10 +436,9 @@ impl Response {
             }
         }
         let changing = Changing { octets, ttls: &ttls };
-        let is_steady = |&(owner, rtype, data): &(usize, Rtype, usize)| {
-            changing.skip_steady(owner).is_some() && changing.has_steady_data(rtype, data)
-        };
-        if !places.iter().all(is_steady) {
+        let is_steady =
+            |(owner, rtype, data)| changing.skip_steady(owner).is_some() && changing.has_steady_data(rtype, data);
+        if !places.into_iter().all(is_steady) {
             return Err(Malformed);
         }
         let rcode = message.header().rcode();

@@ -27,6 +27,8 @@ const BORNE: Rate = Rate { burst: 32, spacing: Duration::from_millis(100) };
 const SHORT_LINE: usize = 256 << 10;
 /// How long they wait.
 const BUSY_TIME: Duration = Duration::from_secs(5);
+/// For the line before to be taken, so that the reason for an end follows it. Within the farewell of a leader.
+const LAST_WORD: Duration = Duration::from_millis(250);
 
 pub(super) struct Stream {
     door: Arc<Inner>,
@@ -63,7 +65,7 @@ impl Stream {
             }
             self.door.metrics.refused(no.code());
             // For its log; whoever does not read it is told nothing.
-            let _ = self.lines.try_send(wire::no(no.code(), &no.to_string()));
+            let _ = timeout(LAST_WORD, self.lines.send(wire::no(no.code(), &no.to_string()))).await;
         }
     }
 

@@ -1,6 +1,8 @@
 //! Whether the names of a message stay what they are when it is told on, with another id, other flags and other times: a pointer
 //! (RFC 1035 4.1.4) may lead anywhere before it, into these too.
 
+use std::ops::Range;
+
 use domain::base::iana::Rtype;
 
 use super::HEADER;
@@ -41,8 +43,8 @@ impl Changing<'_> {
         None
     }
 
-    /// The same of all names in the data of a record, as far as they may be compressed (RFC 3597 4).
-    pub(super) fn has_steady_data(&self, rtype: Rtype, data: usize) -> bool {
+    /// The same of all names in the data of a record, as far as they may be compressed (RFC 3597 4); they end within the data.
+    pub(super) fn has_steady_data(&self, rtype: Rtype, data: Range<usize>) -> bool {
         let (before, names) = match rtype {
             Rtype::NS | Rtype::CNAME | Rtype::PTR | Rtype::DNAME | Rtype::MB | Rtype::MG | Rtype::MR => (0, 1),
             Rtype::SOA | Rtype::MINFO | Rtype::RP => (0, 2),
@@ -50,7 +52,8 @@ impl Changing<'_> {
             Rtype::SRV => (6, 1),
             _ => return true,
         };
-        (0..names).try_fold(data + before, |at, _| self.skip_steady(at)).is_some()
+        let last = (0..names).try_fold(data.start + before, |at, _| self.skip_steady(at));
+        last.is_some_and(|end| end <= data.end)
     }
 
     fn changes(&self, from: usize, to: usize) -> bool {
@@ -84,9 +87,17 @@ mod tests {
         ] {
             assert_eq!(changing.skip_steady(at), expected, "{at}");
         }
-        assert!(changing.has_steady_data(Rtype::A, 19) && !changing.has_steady_data(Rtype::CNAME, 19));
-        assert!(changing.has_steady_data(Rtype::SOA, 12) && !changing.has_steady_data(Rtype::SOA, 15));
-        assert!(changing.has_steady_data(Rtype::MX, 13));
+        for (rtype, data, expected) in [
+            (Rtype::A, 19..21, true),
+            (Rtype::CNAME, 19..21, false),
+            (Rtype::SOA, 12..19, true),
+            (Rtype::SOA, 12..18, false),
+            (Rtype::SOA, 15..21, false),
+            (Rtype::MX, 13..19, true),
+            (Rtype::MX, 13..13, false),
+        ] {
+            assert_eq!(changing.has_steady_data(rtype, data.clone()), expected, "{rtype} {data:?}");
+        }
         let unchanged = Changing { octets: &octets, ttls: &[] };
         assert_eq!(unchanged.skip_steady(25), Some(27), "nothing changes there");
     }
