@@ -205,11 +205,10 @@ pub(crate) fn receive(octets: &[u8]) -> Received<'_> {
         return no(head, OptRcode::FORMERR);
     }
     let Ok(question) = message.sole_question() else { return no(head, OptRcode::FORMERR) };
-    // There is nothing before it that it could point to.
-    if question.qname().is_compressed() {
+    let length = usize::from(question.qname().compose_len());
+    if !is_plain(octets, length) {
         return no(head, OptRcode::FORMERR);
     }
-    let length = usize::from(question.qname().compose_len());
     let Some(asked) = octets.get(HEADER..HEADER + length + 4) else { return no(head, OptRcode::FORMERR) };
     head.question = asked;
     let mark = match read_opt(message, &mut head) {
@@ -232,6 +231,12 @@ pub(crate) fn receive(octets: &[u8]) -> Received<'_> {
     place[length + 2] = flags;
     key.length = u16::try_from(length + 3).unwrap_or(u16::MAX);
     Received::Question { head, key, mark }
+}
+
+/// Whether the name of the question, which has this length, stands where it should. There is nothing before it that it could
+/// point to.
+fn is_plain(octets: &[u8], length: usize) -> bool {
+    Changing { octets, ttls: &[] }.skip_steady(HEADER) == Some(HEADER + length)
 }
 
 /// Has the OPT record, and whose question it was before.
@@ -404,10 +409,11 @@ impl Response {
     pub(crate) fn read(octets: &[u8], key: &Key) -> Result<Self, Malformed> {
         let message = Message::from_slice(octets).map_err(|_| Malformed)?;
         let question = message.sole_question().map_err(|_| Malformed)?;
-        if question.qname().is_compressed() || name_of(question.qname()).is_none_or(|name| name != key.name()) {
+        let length = usize::from(question.qname().compose_len());
+        if !is_plain(octets, length) || name_of(question.qname()).is_none_or(|name| name != key.name()) {
             return Err(Malformed);
         }
-        let question_end = HEADER + usize::from(question.qname().compose_len()) + 4;
+        let question_end = HEADER + length + 4;
         let mut found = Found::default();
         let mut section = message.answer().map_err(|_| Malformed)?;
         let (mut ttls, mut end, mut additional) = (Vec::new(), section.pos(), 0_u16);
