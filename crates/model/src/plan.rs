@@ -328,8 +328,9 @@ impl Planner {
     fn rests(&self, state: &ClusterState, draft: &Draft, now: Timestamp) -> Option<Refusal> {
         let (name, uid) = (draft.subtree(), state.seniority.since.uid(&state.cluster.name));
         let leaving = self.leaving.get(&name).filter(|leaving| leaving.keeps_out(&state.cluster.tenant, &uid));
-        let resting = self.records.quarantine.of_subtree(&name, &state.cluster.tenant, &uid, now).or(leaving)?;
-        Some(Refusal::Quarantined { name, until: resting.until })
+        let resting = self.records.quarantine.of_subtree(&name, &state.cluster.tenant, &uid, now);
+        let until = [resting, leaving].into_iter().flatten().map(|resting| resting.until).max()?;
+        Some(Refusal::Quarantined { name, until })
     }
 
     /// Tells the policy what a tenant may do now.
@@ -426,7 +427,7 @@ impl Planner {
                 }
                 FactChange::Cluster(name, Some(fact)) => {
                     self.broken.remove(&cluster_object(&name));
-                    self.enter(fact, queue);
+                    self.enter(fact, queue, step.now());
                     touched.clusters.insert(name);
                 }
                 FactChange::Cluster(name, None) => {
@@ -500,9 +501,13 @@ impl Planner {
     }
 
     /// Puts a cluster in, or its new facts in the place of its old ones.
-    fn enter(&mut self, fact: Fact<Cluster>, queue: &mut BTreeSet<Seniority>) {
+    fn enter(&mut self, fact: Fact<Cluster>, queue: &mut BTreeSet<Seniority>, now: Timestamp) {
         let Fact { since, generation, value: cluster } = fact;
         let seniority = Seniority { since, cluster: cluster.name.clone() };
+        if self.clusters.get(&cluster.name).is_some_and(|state| state.seniority != seniority) {
+            // Another one in its place: nobody saw that it had gone.
+            self.leaving.extend(self.rest_of(&cluster.name, now));
+        }
         let of_tenant = self.clusters_of_tenant.entry(cluster.tenant.clone()).or_default();
         of_tenant.insert(cluster.name.clone());
         let Some(state) = self.clusters.get_mut(&cluster.name) else {
