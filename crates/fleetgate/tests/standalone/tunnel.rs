@@ -120,7 +120,8 @@ fn a_process_that_takes_over_is_linked_before_the_old_one_ends() {
     let took = next.until("the next one is linked", |server| links(server, "c1") == 2);
     println!("linked to the process that took over after {took:?}");
     assert!(old.process.wait_for_exit(PATIENCE).unwrap().success(), "{}", old.process.log_tail());
-    assert_eq!(links(&next, "c1"), 2);
+    // While certificates or processes change there may be more for a moment.
+    next.until("two links are left", |server| links(server, "c1") == 2);
     agent.signal("TERM").unwrap();
     assert!(agent.wait_for_exit(PATIENCE).unwrap().success(), "{}", agent.log_tail());
     next.terminate();
