@@ -113,7 +113,7 @@ impl From<ControllerOptions> for Job {
     fn from(options: ControllerOptions) -> Self {
         let ControllerOptions { access, agents, admission, peers, wiring, hub_domain, views } = options;
         let home = JobHome::Hub { access, roles: Roles { controller: true, ..Roles::default() } };
-        Self { agents, admission, peers, wiring, hub_domain, ..Self::of(home, views) }
+        Self { admission, peers, wiring, hub_domain, agents, ..Self::of(home, views) }
     }
 }
 
@@ -121,7 +121,7 @@ impl From<DnsOptions> for Job {
     fn from(DnsOptions { command: _, answers, resolver, hub_domain, reader }: DnsOptions) -> Self {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { dns: true, ..Roles::default() } };
-        Self { state, answers, resolver, hub_domain, members, ..Self::of(home, views) }
+        Self { state, hub_domain, resolver, answers, members, ..Self::of(home, views) }
     }
 }
 
@@ -130,6 +130,6 @@ impl From<GatewayOptions> for Job {
         let ReaderOptions { access, state, members, views } = reader;
         let home = JobHome::Hub { access, roles: Roles { gateway: true, ..Roles::default() } };
         let agents = AgentsOptions { agents: links.agents, admin_credential: None };
-        Self { state, doors, agents, relay, egress, members, ..Self::of(home, views) }
+        Self { state, relay, doors, agents, egress, members, ..Self::of(home, views) }
     }
 }
