@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Server,
     /// The answer is none.
     Garbled,
+    /// The answer leads to the machine that asks, or to the hub.
+    Misleading,
     /// Aliases lead to aliases without end.
     Aliases,
     /// The question has been here before.
@@ -34,6 +36,7 @@ impl Failure {
             Self::Network => "Network",
             Self::Server => "ServerFailure",
             Self::Garbled => "GarbledAnswer",
+            Self::Misleading => "MisleadingAnswer",
             Self::Aliases => "TooManyAliases",
             Self::Loop => "Loop",
             Self::TooMany => "TooManyQuestions",
@@ -53,6 +56,10 @@ impl Failure {
             Self::Network => (Extended::NetworkError, "no DNS server could be reached"),
             Self::Server => (Extended::NoReachableAuthority, "the DNS server that was asked could not tell"),
             Self::Garbled => (Extended::NetworkError, "the DNS server's answer cannot be used"),
+            Self::Misleading => (
+                Extended::Blocked,
+                "the answer leads to the machine that asks, to its cloud's own services or to the hub",
+            ),
             Self::Aliases => (Extended::Other, "aliases lead to aliases for too long"),
             Self::Loop => (Extended::Other, "the question came back to the resolver that had sent it: a loop"),
             Self::TooMany => (Extended::Other, "too many questions of this control plane are under way"),

@@ -2,6 +2,7 @@
 
 mod steady;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
@@ -11,6 +12,7 @@ use domain::base::{Message, MessageBuilder, ParsedRecord, ToName as _};
 use domain::rdata::{AllRecordData, Cname, Soa};
 use model::DnsName;
 use model::name::MAX_NAME;
+use model::reach::Reach;
 
 use steady::Changing;
 
@@ -47,6 +49,7 @@ const RECURSION: u8 = 0x01;
 pub(crate) enum Extended {
     Other = 0,
     Stale = 3,
+    Blocked = 15,
     Prohibited = 18,
     NoReachableAuthority = 22,
     NetworkError = 23,
@@ -394,6 +397,8 @@ pub(crate) struct Response {
     pub(crate) ttl: u32,
     /// Where its aliases lead, if the response does not say what is there.
     pub(crate) alias: Option<DnsName>,
+    /// Whether an address in it is the client's own machine, its neighbours, or where clouds hand out credentials.
+    pub(crate) misleads: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,7 +422,7 @@ impl Response {
         let mut found = Found::default();
         let mut section = message.answer().map_err(|_| Malformed)?;
         let (mut ttls, mut end, mut additional) = (Vec::new(), section.pos(), 0_u16);
-        let mut places = Vec::new();
+        let (mut places, mut misleads) = (Vec::new(), false);
         for part in 0..3 {
             loop {
                 let begins = section.pos();
@@ -432,7 +437,10 @@ impl Response {
                 ttls.push(u16::try_from(ttl_at).map_err(|_| Malformed)?);
                 places.push((begins, record.rtype(), ttl_at + 6..end));
                 match part {
-                    0 => found.answer(&record, key.rtype())?,
+                    0 => {
+                        misleads |= is_misleading(record.rtype(), octets.get(ttl_at + 6..end).unwrap_or_default());
+                        found.answer(&record, key.rtype())?;
+                    }
                     1 => found.authority(&record)?,
                     _ => additional += 1,
                 }
@@ -471,7 +479,7 @@ impl Response {
         kept[3] = kept[3] & (AUTHENTIC | 0x0f) | RECURSION_AVAILABLE;
         kept[10..12].copy_from_slice(&additional.to_be_bytes());
         let alias = is_partial.then_some(ends);
-        let mut response = Self { octets: kept, question_end, ttls: ttls.into(), rcode, kind, ttl, alias };
+        let mut response = Self { octets: kept, question_end, ttls: ttls.into(), rcode, kind, ttl, alias, misleads };
         let most = if kind == Kind::Positive { POSITIVE_TTL } else { NEGATIVE_TTL };
         response.change_ttls(|ttl| ttl.min(most));
         Ok(response)
@@ -621,6 +629,16 @@ impl Found {
     fn has(&self, name: &DnsName, wanted: Rtype) -> bool {
         self.owners.contains(name) || (wanted == Rtype::ANY && !self.owners.is_empty())
     }
+}
+
+/// Whether the data of a record is an address that no name of others should lead to.
+fn is_misleading(rtype: Rtype, data: &[u8]) -> bool {
+    let address: Option<IpAddr> = match rtype {
+        Rtype::A => <[u8; 4]>::try_from(data).ok().map(IpAddr::from),
+        Rtype::AAAA => <[u8; 16]>::try_from(data).ok().map(IpAddr::from),
+        _ => None,
+    };
+    address.is_some_and(|address| Reach::of(address) != Reach::Ordinary)
 }
 
 /// Into another message, where its names stand elsewhere.

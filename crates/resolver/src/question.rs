@@ -181,7 +181,14 @@ impl Shared {
             let alias = part.alias.clone();
             parts.push(part);
             match alias {
-                Some(target) => next = next.with_name(&target),
+                Some(target) => {
+                    // Only we ourselves lead from a name to the hub's.
+                    let is_ours = matches!(tenancy.routes.of(&next.name()), Route::Alias(_));
+                    if !is_ours && tenancy.routes.of(&target) == Route::Hub {
+                        return Err(Failure::Misleading);
+                    }
+                    next = next.with_name(&target);
+                }
                 None if parts.len() == 1 => return parts.pop().ok_or(Failure::Garbled),
                 None => return Response::chain(key, &parts).map(Arc::new).ok_or(Failure::Garbled),
             }
@@ -201,6 +208,11 @@ impl Shared {
             Route::Upstream => (From::Upstream, self.upstreams.ask(key, mark).await.map(Arc::new)),
             own => (From::Own, own_answer(&own, &name, key).ok_or(Failure::Garbled)),
         };
+        // What a tenant, or anybody outside, has names lead to: a control plane that dials by itself must not come to the hub's own cloud.
+        let is_foreign = matches!(from, From::Tenant | From::Directory | From::Upstream);
+        let misleads = |response: &Arc<Response>| is_foreign && response.misleads;
+        let outcome =
+            outcome.and_then(|response| if misleads(&response) { Err(Failure::Misleading) } else { Ok(response) });
         self.metrics.asked(from, outcome.is_ok(), begun.elapsed());
         outcome
     }

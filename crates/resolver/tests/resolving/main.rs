@@ -130,6 +130,66 @@ fn names_go_where_they_belong() {
     });
 }
 
+/// A tenant's names lead into its cluster or out into the world: not to the machine that asks, not to where clouds hand out
+/// credentials, and not to the hub. The same holds for everybody's names outside.
+#[test]
+fn names_of_others_do_not_lead_back() {
+    own_network!();
+    block_on(async {
+        let (outside, _server) = bind(
+            [127, 0, 0, 1],
+            &[
+                ("example.org", "rebind 60 A 127.0.0.1\ntohub 60 CNAME etcd.c1.svc.hub.test.\nfine 60 A 192.0.2.80"),
+                ("hub.test", "etcd.c1.svc 60 A 192.0.2.11"),
+            ],
+        );
+        let (dns, _tenant) = bind(
+            INSIDE,
+            &[(
+                "cluster.local",
+                "meta.shop.svc 60 A 169.254.169.254\nlo.shop.svc 60 AAAA ::1\nmapped.shop.svc 60 AAAA ::ffff:127.0.0.1\n\
+                 etcd.shop.svc 60 CNAME etcd.c1.svc.hub.test.\ntwo.shop.svc 60 A 10.0.0.1\ntwo.shop.svc 60 A 127.0.0.1\n\
+                 out.shop.svc 60 CNAME rebind.example.org.\nfine.shop.svc 60 CNAME fine.example.org.",
+            )],
+        );
+        let world = World::new(|settings| {
+            settings.upstreams = vec![outside];
+            settings.hub_servers = vec![outside];
+        });
+        let port = free_port(AT.into());
+        world.serve(vec![wanted("c1", dns, port)]).await;
+        let _link = world.link("c1").await;
+        for words in [
+            "meta.shop.svc.cluster.local",
+            "lo.shop.svc.cluster.local AAAA",
+            "mapped.shop.svc.cluster.local AAAA",
+            "two.shop.svc.cluster.local",
+            "etcd.shop.svc.cluster.local",
+            "out.shop.svc.cluster.local",
+            "rebind.example.org",
+            "tohub.example.org",
+        ] {
+            let dug = dig(port, words).await;
+            assert_eq!((dug.status(), dug.answers().is_empty()), ("SERVFAIL", true), "{words}:\n{}", dug.text);
+            assert!(dug.text.contains("EDE: 15 "), "{words}:\n{}", dug.text);
+        }
+        for (words, answers) in [
+            ("fine.shop.svc.cluster.local", "A 192.0.2.80|CNAME fine.example.org."),
+            // What we ourselves say is not an other's.
+            ("etcd.c1.svc", "A 192.0.2.11|CNAME etcd.c1.svc.hub.test."),
+            ("localhost", "A 127.0.0.1"),
+        ] {
+            let dug = dig(port, words).await;
+            assert_eq!(
+                (dug.status(), dug.answers().join("|").as_str()),
+                ("NOERROR", answers),
+                "{words}:\n{}",
+                dug.text
+            );
+        }
+    });
+}
+
 /// What was answered is told on while nobody answers, and what was not there is not.
 #[test]
 fn stale_answers_are_told_and_stale_noes_are_not() {
