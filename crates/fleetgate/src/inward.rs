@@ -1,12 +1,16 @@
 //! What comes through the doors and goes into clusters, through the tunnel.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use gateway::Inbound;
+use gateway::{Counts, Inbound};
 use model::ClusterName;
 use model::inside::{Denied, Inner, InnerTarget};
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::UnixStream;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tunnel::{Hub, Refused, Stream, Target};
@@ -49,15 +53,65 @@ pub(crate) fn of_web(hub: &Hub, runtime: &Handle) -> web::Inward {
 }
 
 /// One connection of a door's, from the dial to its end.
-async fn carry(hub: &Hub, inbound: Inbound) -> std::io::Result<()> {
-    let Inbound { cluster, target, within, stream } = inbound;
-    let mut socket = UnixStream::from_std(stream)?;
-    match connect(hub, &cluster, &target, within).await {
-        Ok(stream) => {
-            socket.write_all(&[0]).await?;
-            tunnel::carry(&stream, &mut socket).await
+async fn carry(hub: &Hub, inbound: Inbound) -> io::Result<()> {
+    let Inbound { cluster, target, within, client, first, word, counts } = inbound;
+    let mut word = UnixStream::from_std(word)?;
+    let mut stream = match connect(hub, &cluster, &target, within).await {
+        Ok(stream) => stream,
+        Err(denied) => return word.write_all(&[denied.octet()]).await,
+    };
+    word.write_all(&[0]).await?;
+    if word.read(&mut [0]).await? == 0 {
+        // It came too late.
+        return Ok(());
+    }
+    let mut client = Counted { client: TcpStream::from_std(client)?, counts };
+    let carrying = async {
+        stream.write_all(&first).await?;
+        client.counts.to_upstream(first.len() as u64);
+        tunnel::carry(&stream, &mut client).await
+    };
+    tokio::select! {
+        carried = carrying => {
+            if carried.is_err() {
+                // Not to be taken for an orderly end.
+                let _ = sockopt::set_socket_linger(&client.client, Some(Duration::ZERO));
+            }
+            carried
         }
-        Err(denied) => socket.write_all(&[denied.octet()]).await,
+        // The door ends it.
+        _ = word.read_u8() => Ok(()),
+    }
+}
+
+/// A client of a door's, of whose octets the door hears.
+struct Counted {
+    client: TcpStream,
+    counts: Counts,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.client).poll_read(context, into))?;
+        self.counts.to_upstream((into.filled().len() - before) as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.client).poll_write(context, octets))?;
+        self.counts.to_client(written as u64);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.client).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.client).poll_shutdown(context)
     }
 }
 

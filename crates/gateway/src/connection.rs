@@ -22,7 +22,7 @@ use crate::client_hello::{Hello, HelloReader};
 use crate::decision::{Decision, Selector, decide, is_terminated};
 use crate::doorway::{Doorway, Way};
 use crate::hub::Hub;
-use crate::inward;
+use crate::inward::{self, Counts};
 use crate::limits::Place;
 use crate::limits::openings::OpeningPlace;
 use crate::listen::{DoorKind, Terminate, Terminated};
@@ -63,6 +63,8 @@ enum Stage {
     /// Waits for word from inside a cluster.
     Reaching(Box<Reaching>),
     Relaying(Relaying),
+    /// Carried into a cluster by who has a way there: only its end is waited for.
+    Away(Box<Away>),
     /// Was refused with an alert; closing first could reset the connection and lose it.
     Farewell,
     /// Only while a step is being taken.
@@ -107,16 +109,24 @@ struct Entrance {
     place: Place,
     /// How many targets have been tried.
     tried: usize,
+    counts: Counts,
+}
+
+struct Away {
+    route: Arc<Route>,
+    counts: Counts,
+    /// What had been carried when it was last looked at.
+    seen: u64,
+    _place: Place,
 }
 
 struct Relaying {
     route: Arc<Route>,
     to_upstream: Direction,
     to_client: Direction,
-    /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load. What is
-    /// inside a cluster has no address of ours.
+    /// Held for as long as it lasts: its place among the cluster's connections, and its share of the address' load.
     _place: Place,
-    _load: Option<Load>,
+    _load: Load,
 }
 
 /// What an opening said, once it is whole.
@@ -200,6 +210,7 @@ impl Connection {
                 Stage::Connecting(connecting) => self.finish_connecting(connecting, doorway, tools),
                 Stage::Reaching(reaching) => self.finish_reaching(reaching, doorway, tools),
                 Stage::Relaying(relaying) => return self.relay(relaying, doorway, tools),
+                Stage::Away(away) => return self.wait_for_its_end(away, doorway),
                 Stage::Farewell => return self.say_farewell(tools),
                 Stage::Between => return Next::End,
             };
@@ -303,7 +314,8 @@ impl Connection {
         let client = self.named.client().map(tracing::field::display);
         tracing::debug!(door, %peer, client, cluster = %route.cluster, service = %route.service, "connection admitted");
         if route.is_inside() {
-            return self.reach(Entrance { route, place, tried: 0 }, first, Denied::NoTunnel, doorway, tools);
+            let entrance = Entrance { route, place, tried: 0, counts: Counts::new(&doorway.metrics) };
+            return self.reach(entrance, first, Denied::NoTunnel, doorway, tools);
         }
         let order = doorway.upstreams.order(&route, tools.now);
         self.connect(Attempt { route, place, order, tried: 0 }, first, Errno::HOSTUNREACH, doorway, tools)
@@ -358,7 +370,7 @@ impl Connection {
                 (Ok(upstream), Ok(count)) => {
                     self.upstream = Some(upstream);
                     self.upstream_readiness = Readiness::unknown();
-                    let established = (attempt.route, attempt.place, Some(load));
+                    let established = (attempt.route, attempt.place, load);
                     self.establish(established, &first[count..], first.len(), doorway, tools);
                     return Ok(Step::Goes);
                 }
@@ -401,7 +413,7 @@ impl Connection {
         match outcome {
             Ok(()) => {
                 let Connecting { attempt, load, first, .. } = *connecting;
-                self.establish((attempt.route, attempt.place, Some(load)), &first, first.len(), doorway, tools);
+                self.establish((attempt.route, attempt.place, load), &first, first.len(), doorway, tools);
                 Ok(Step::Goes)
             }
             Err(error) => self.try_next_address(*connecting, error, doorway, tools),
@@ -417,14 +429,15 @@ impl Connection {
         doorway: &Doorway,
         tools: &mut Tools,
     ) -> Result<Step, Refusal> {
-        let Entrance { route, tried, .. } = &mut entrance;
+        let Entrance { route, tried, counts, .. } = &mut entrance;
         let is_over = *tried >= TARGETS || (*tried > 0 && !last.is_of_target());
         let (Some(target), Some(inward), false) = (route.inside.get(*tried), &doorway.inward, is_over) else {
             let target = route.inside[tried.saturating_sub(1).min(route.inside.len() - 1)].clone();
             return Err(Refusal::Inward { cluster: route.cluster.clone(), target, source: last });
         };
         *tried += 1;
-        let begun = inward.begin(&route.cluster, target, tools.connecting.span()).and_then(|upstream| {
+        let wanted = (&route.cluster, target, tools.connecting.span());
+        let begun = inward.begin(wanted, (&self.client, first), counts).and_then(|upstream| {
             tools.register(&upstream, self.token, Side::Upstream)?;
             Ok(upstream)
         });
@@ -458,13 +471,33 @@ impl Connection {
         };
         match outcome {
             Ok(()) => {
-                let Reaching { entrance: Entrance { route, place, .. }, first, .. } = *reaching;
+                // Before it is the other's: the kernel tells of a descriptor as long as a copy of it is open.
+                tools.forget(&self.client);
+                if upstream.is_none_or(|word| inward::give(word).is_err()) {
+                    return self.try_next_target(*reaching, Denied::LinkLost, doorway, tools);
+                }
+                let Entrance { route, place, counts, .. } = reaching.entrance;
+                doorway.metrics.established();
+                tools.idle.add(self.token, tools.now);
                 self.upstream_readiness = Readiness::unknown();
-                self.establish((route, place, None), &first, first.len(), doorway, tools);
+                self.stage = Stage::Away(Box::new(Away { route, counts, seen: 0, _place: place }));
                 Ok(Step::Goes)
             }
             Err(denied) => self.try_next_target(*reaching, denied, doorway, tools),
         }
+    }
+
+    /// Dropping our end of the pair ends it, too.
+    fn wait_for_its_end(&mut self, away: Box<Away>, doorway: &Doorway) -> Next {
+        let word = self.upstream.as_ref().filter(|_| self.upstream_readiness.readable());
+        if word.is_some_and(inward::has_ended) {
+            let (door, peer) = (doorway.kind.label(), self.peer);
+            tracing::debug!(door, %peer, cluster = %away.route.cluster, "connection into the cluster ended");
+            return Next::End;
+        }
+        self.upstream_readiness.clear_readable();
+        self.stage = Stage::Away(away);
+        Next::Wait
     }
 
     fn try_next_target(
@@ -498,13 +531,13 @@ impl Connection {
     /// `unsent` is what is left of the `first` bytes of the stream.
     fn establish(
         &mut self,
-        (route, place, load): (Arc<Route>, Place, Option<Load>),
+        (route, place, load): (Arc<Route>, Place, Load),
         unsent: &[u8],
         first: usize,
         doorway: &Doorway,
         tools: &mut Tools,
     ) {
-        load.iter().for_each(Load::connected);
+        load.connected();
         doorway.metrics.established();
         tools.carried[usize::from(self.door)].to_upstream += first as u64;
         tools.lasting.add(self.token, tools.now);
@@ -631,11 +664,8 @@ impl Connection {
                 }
             }
             (Expiry::Farewell, Stage::Farewell) => Next::End,
-            (Expiry::Lasting, Stage::Relaying(relaying)) => {
-                // What is inside a cluster is looked after there.
-                if let Some(upstream) = self.upstream.as_ref().filter(|_| !relaying.route.is_inside()) {
-                    upstream::keep_alive(upstream);
-                }
+            (Expiry::Lasting, Stage::Relaying(_)) => {
+                self.upstream.iter().for_each(upstream::keep_alive);
                 tools.idle.add(self.token, tools.now);
                 Next::Wait
             }
@@ -649,13 +679,31 @@ impl Connection {
                 tools.idle.add(self.token, tools.now);
                 Next::Wait
             }
+            (Expiry::Idle, Stage::Away(_)) => self.look_at_what_is_away(doorway, tools),
             _ => Next::Wait,
         }
     }
 
+    fn look_at_what_is_away(&mut self, doorway: &Doorway, tools: &mut Tools) -> Next {
+        let Stage::Away(away) = &mut self.stage else { return Next::Wait };
+        let moved = away.counts.moved();
+        if moved == away.seen {
+            let (door, peer) = (doorway.kind.label(), self.peer);
+            tracing::debug!(door, %peer, cluster = %away.route.cluster, "idle for too long: closed");
+            return Next::End;
+        }
+        away.seen = moved;
+        tools.idle.add(self.token, tools.now);
+        Next::Wait
+    }
+
     /// Whether the snapshot still lets this client in. A cluster that is gone says nothing about it.
     pub(crate) fn recheck(&mut self, snapshot: &Snapshot, doorway: &Doorway) -> Next {
-        let Stage::Relaying(Relaying { route, .. }) = &self.stage else { return Next::Wait };
+        let route = match &self.stage {
+            Stage::Relaying(relaying) => &relaying.route,
+            Stage::Away(away) => &away.route,
+            _ => return Next::Wait,
+        };
         let part = snapshot.cluster(&route.cluster);
         let current = part.and_then(|part| {
             let apps = part.apps.iter().flat_map(|apps| &apps.tls);

@@ -34,7 +34,7 @@ mod worker;
 pub use address::{ClientAddr, PeerAddr};
 pub use hub::Hub;
 pub use insight::Insight;
-pub use inward::{Inbound, Inward};
+pub use inward::{Counts, Inbound, Inward};
 pub use listen::{BindError, Door, DoorKind, Serving, Settings, Terminate, Terminated, Timeouts, serve, serve_node};
 pub use metrics::Metrics;
 pub use refusal::Refusal;

@@ -25,6 +25,8 @@ enum There {
     Denies(Denied),
     /// Never says a word.
     Silent,
+    /// Connects, and says so too late.
+    Late(SocketAddr),
     /// Is gone without a word.
     Lost,
 }
@@ -53,15 +55,33 @@ fn way(rows: &[(&str, &str, There)]) -> (Arc<Way>, Inward) {
 }
 
 async fn carry(inbound: Inbound, there: There) {
-    let mut stream = UnixStream::from_std(inbound.stream).unwrap();
+    let mut word = UnixStream::from_std(inbound.word).unwrap();
     match there {
         There::At(address) => {
             let mut inside = TcpStream::connect(address).await.unwrap();
-            stream.write_all(&[0]).await.unwrap();
-            let _ = tokio::io::copy_bidirectional(&mut stream, &mut inside).await;
+            word.write_all(&[0]).await.unwrap();
+            assert_eq!(word.read(&mut [0]).await.unwrap(), 1, "it is given the client");
+            let mut client = TcpStream::from_std(inbound.client).unwrap();
+            inside.write_all(&inbound.first).await.unwrap();
+            inbound.counts.to_upstream(inbound.first.len() as u64);
+            tokio::select! {
+                carried = tokio::io::copy_bidirectional(&mut client, &mut inside) => {
+                    let (up, down) = carried.unwrap_or_default();
+                    inbound.counts.to_upstream(up);
+                    inbound.counts.to_client(down);
+                }
+                _ = word.read_u8() => {}
+            }
         }
-        There::Denies(denied) => stream.write_all(&[denied.octet()]).await.unwrap(),
-        There::Silent => _ = stream.read(&mut [0]).await,
+        There::Denies(denied) => word.write_all(&[denied.octet()]).await.unwrap(),
+        There::Silent => _ = word.read(&mut [0]).await,
+        There::Late(address) => {
+            // Says yes only when nobody wants to hear it any more.
+            let _inside = TcpStream::connect(address).await.unwrap();
+            assert_eq!(word.read(&mut [0]).await.unwrap(), 0);
+            let _ = word.write_all(&[0]).await;
+            assert!(matches!(word.read(&mut [0]).await, Ok(0) | Err(_)), "it is never given the client");
+        }
         There::Lost => {}
     }
 }
@@ -174,8 +194,14 @@ async fn either_end_may_end_first_and_large_transfers_pass() {
     outcome.unwrap();
     assert_eq!(received.len(), sent.len() + "the end".len());
     assert!(received.starts_with(&sent) && received.ends_with(b"the end"));
-    let carried = fleet.metric(r#"fleetgate_gateway_carried_bytes_total{door="sni",direction="to_client"}"#);
-    assert!(carried.is_none_or(|carried| carried >= 16 << 20), "{carried:?}");
+    let carried = || fleet.metric(r#"fleetgate_gateway_bytes_total{door="sni",direction="to_client"}"#);
+    soon(async {
+        // Counted when it is over.
+        while carried() != Some(("one".len() + received.len()) as u64) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 /// Who does not read holds up nobody but himself, and takes no memory of ours beyond sockets' buffers.
@@ -246,6 +272,7 @@ async fn the_next_target_is_tried_where_it_may_help() {
         (There::Denies(Denied::Unreachable), "Established"),
         (There::Denies(Denied::Forbidden), "Established"),
         (There::Silent, "Established"),
+        (There::Late(controller("late").await), "Established"),
         (There::Denies(Denied::NoLink), "NoLink"),
         (There::Lost, "LinkLost"),
     ] {
@@ -347,6 +374,22 @@ async fn the_end_waits_for_what_is_inside() {
     expect(&mut client, "the end").await;
     expect_closed(&mut client).await;
     soon(ending).await.unwrap();
+}
+
+/// Nothing is seen of it here but its counts.
+#[tokio::test]
+async fn what_rests_for_too_long_is_ended() {
+    let target = "10.0.0.1:443";
+    let (_, inward) = way(&[("c1", target, There::At(controller("one").await))]);
+    let timeouts = Timeouts { idle: Duration::from_millis(400), ..Settings::default().timeouts };
+    let settings = Settings { inward: Some(inward), timeouts, ..Settings::default() };
+    let fleet = serve_with([member("c1", &[target])], &settings);
+    let mut client = ask(&fleet, "shop.c1.fleet.example").await;
+    expect(&mut client, "one").await;
+    let begun = Instant::now();
+    expect_closed(&mut client).await;
+    assert!(begun.elapsed() > Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert_eq!(fleet.metric(r#"fleetgate_gateway_open_connections{door="sni"}"#), Some(0));
 }
 
 #[tokio::test]
