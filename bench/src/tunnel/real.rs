@@ -29,7 +29,7 @@ impl Tunnel {
         fs::write(&credential, "a-credential-of-some-length-for-a-benchmark")?;
         let mut hub = Command::new(program);
         hub.arg("serve").arg("--fleet").arg(&fleet).arg("--data").arg(folder.join("data"));
-        for door in ["--sni", "--agents", "--admin"] {
+        for door in ["--sni", "--agents", "--admin", "--dns"] {
             hub.args([door, "127.0.0.1:0"]);
         }
         hub.arg("--admin-credential").arg(&credential).args(["--log-format", "json"]);
@@ -38,6 +38,7 @@ impl Tunnel {
         let ready: Value = serde_json::from_str(&ready).context("reading the log line of a server")?;
         let door = |name: &str| ready[name].as_str().with_context(|| format!("the log names no {name}"));
         let (sni, agents, admin) = (door("sni")?.parse()?, door("agents")?, door("admin")?);
+        let dns = door("dns")?;
         let bootstrap = folder.join("bootstrap");
         let issue = || {
             let mut issue = Command::new(program);
@@ -53,7 +54,8 @@ impl Tunnel {
         fs::write(&bootstrap, issued.stdout)?;
         let mut agent = Command::new(program);
         agent.args(["agent", "tunnel", "--hub", agents, "--links", "1", "--log-format", "json"]);
-        agent.args(["--allow", "localhost,127.0.0.0/8"]).arg("--bootstrap").arg(&bootstrap);
+        // Addresses of the machine itself are asked for by nobody; a name may lead there where the agent allows it.
+        agent.args(["--allow", "ns1.fleet.example,127.0.0.0/8", "--dns", dns]).arg("--bootstrap").arg(&bootstrap);
         let mut agent = Process::start(&agent)?;
         agent.wait_for_line("a link is up", PATIENCE)?;
         let carrier = Carrier { name: "fleetgate", address: sni };
@@ -91,7 +93,7 @@ spec:
   tenant: acme
   zone: main
   controlPlane: {{kubeApiserver: {{addresses: [\"127.0.0.1:9\"]}}}}
-  ingress: {{mode: hub, https: [\"localhost:{port}\"]}}
+  ingress: {{mode: hub, https: [\"ns1.fleet.example:{port}\"]}}
 "
     )
 }

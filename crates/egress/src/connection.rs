@@ -18,7 +18,7 @@ use crate::carry::{Carried, HOLD, carry};
 use crate::guests::Place;
 use crate::head::{self, ESTABLISHED, Request};
 use crate::listen::Door;
-use crate::refusal::{self, Refusal};
+use crate::refusal::Refusal;
 use crate::socket;
 
 /// Honest handshakes take three ways across the world.
@@ -74,7 +74,6 @@ async fn decide(
         Ok(Err(NotAdmitted::Out { code, reason })) => return Err(Refusal::NotAdmitted { code, reason }),
         Ok(Err(NotAdmitted::Unavailable)) | Err(_) => return Err(Refusal::Unavailable),
     }
-    refusal::check(&target)?;
     // Of the cluster that the certificate names, whatever the request says.
     let stream = door.hub.connect(&identity.cluster, &target, door.settings.dial_within).await;
     Ok((place, stream.map_err(Refusal::Tunnel)?, rest))

@@ -11,6 +11,8 @@ use crate::Refused;
 
 /// A name has 253 characters at most (RFC 1035 2.3.4), a port 5.
 const MAX_TARGET: usize = 255 + ":65535".len();
+/// Names that mean the machine that asks, or its cloud's own services, to many resolvers.
+const FORBIDDEN_NAMES: [&str; 4] = ["localhost", "localhost.localdomain", "metadata.google.internal", "metadata.goog"];
 
 /// Where it should lead. Nobody resolves a name before the agent does, inside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -67,7 +69,14 @@ impl Target {
                 Reach::Ordinary => Ok(()),
                 reach => Err(Refused::Forbidden(format!("{address} is a {reach} address"))),
             },
-            Host::Name(_) => Ok(()),
+            Host::Name(name) => {
+                // Written in lower case and without a last dot.
+                let name = name.to_string();
+                if FORBIDDEN_NAMES.contains(&name.as_str()) || name.ends_with(".localhost") {
+                    return Err(Refused::Forbidden(format!("{name} means the machine that asks, or its cloud")));
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -157,6 +166,12 @@ mod tests {
             ("0.0.0.0:80", false),
             ("224.0.0.1:80", false),
             ("[fd00:ec2::254]:80", false),
+            ("100.100.100.200:80", false),
+            ("localhost.shop.svc:443", true),
+            ("localhost:443", false),
+            ("LOCALHOST.:443", false),
+            ("a.localhost:443", false),
+            ("Metadata.Google.Internal:80", false),
         ] {
             assert_eq!(target.parse::<Target>().unwrap().check().is_ok(), ok, "{target}");
         }
