@@ -41,6 +41,8 @@ const MEET_WITHIN: Duration = Duration::from_millis(1500);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// With all gateways: clients give up by then.
 const ALL_WITHIN: Duration = Duration::from_secs(20);
+/// A credential that was renewed may wait so long; connections come by hundreds a second.
+const LOOK: Duration = Duration::from_secs(1);
 /// Addresses of one gateway that are tried.
 const MOST_ADDRESSES: usize = 8;
 /// Addresses of gateways that are remembered, to know a loop by.
@@ -70,6 +72,7 @@ pub struct Gateways {
 
 struct Kept {
     seen: Seen,
+    looked: Instant,
     tls: Arc<ClientConfig>,
 }
 
@@ -83,7 +86,7 @@ impl Gateways {
     /// Fails where the credential cannot be used: better now than at the first connection.
     pub fn open(places: Vec<Target>, folder: PathBuf) -> Result<Self, CredentialError> {
         let seen = look(&folder);
-        let kept = Mutex::new(Kept { seen, tls: Arc::new(load(&folder)?) });
+        let kept = Mutex::new(Kept { seen, looked: Instant::now(), tls: Arc::new(load(&folder)?) });
         Ok(Self { places, folder, kept, preferred: AtomicUsize::new(0), known: Mutex::default() })
     }
 
@@ -175,10 +178,14 @@ impl Gateways {
         }
     }
 
-    /// With the files as they are now; one that cannot be used leaves things as they were.
+    /// With the files as they were a moment ago; one that cannot be used leaves things as they were.
     fn tls(&self) -> Arc<ClientConfig> {
-        let seen = look(&self.folder);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.looked.elapsed() < LOOK {
+            return Arc::clone(&kept.tls);
+        }
+        kept.looked = Instant::now();
+        let seen = look(&self.folder);
         if kept.seen != seen {
             kept.seen = seen;
             match load(&self.folder) {

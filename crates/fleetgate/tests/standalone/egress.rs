@@ -518,13 +518,19 @@ fn a_proxy_in_the_pod_serves_api_servers_and_curl() {
     let second = second.arg("--credential").arg(&folder).output().unwrap();
     assert!(String::from_utf8_lossy(&second.stderr).contains("another process serves"), "{second:?}");
 
-    // A new credential in the folder counts without a restart.
+    // A new credential in the folder counts without a restart, a second later at most.
     hub.revoke(&hub.credentials("c1")[0]);
     let (line, _) = ask(&mut meet_socket(&proxy.socket), &greeting);
     assert!(line.starts_with("HTTP/1.1 403 Revoked: "), "{line}");
     hub.credential("c1", "plane");
-    let (line, _) = ask(&mut meet_socket(&proxy.socket), &greeting);
-    assert_eq!(line, "HTTP/1.1 200 Connection established");
+    let renewed = Instant::now();
+    loop {
+        let (line, _) = ask(&mut meet_socket(&proxy.socket), &greeting);
+        if line == "HTTP/1.1 200 Connection established" {
+            break;
+        }
+        assert!(line.starts_with("HTTP/1.1 403 Revoked: ") && renewed.elapsed() < PATIENCE, "{line}");
+    }
 
     // Nobody is left: the reason names the last one that was tried.
     hub.server.terminate();
@@ -654,19 +660,17 @@ fn a_sidecar_asks_for_what_was_wanted_and_never_for_itself() {
     };
     let ask = |url: &str| {
         let mut curl = Command::new("curl");
-        let output = host.output(curl.args(["-sS", "--noproxy", "*", "--max-time", "60", url])).unwrap();
+        // With all that it tells: a reset that comes while it still connects is named nowhere else.
+        let output = host.output(curl.args(["-sSv", "--noproxy", "*", "--max-time", "60", url])).unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-
-    // One that comes soon enough is told as a connection that could not be made.
-    let is_reset = |error: &str| ["reset by peer", "Couldn't connect"].iter().any(|words| error.contains(words));
 
     let mut asking = sidecar("127.0.0.1:8445");
     for (url, target) in
         [("http://10.10.0.7:8080/", "10.10.0.7:8080"), ("http://[fd00:10::7]:443/", "[fd00:10::7]:443")]
     {
         let error = ask(url);
-        assert!(is_reset(&error), "never an orderly end: {error}");
+        assert!(error.contains("reset by peer"), "never an orderly end: {error}");
         let line = serve.wait_for_line(&format!("\"target\":\"{target}\""), PATIENCE).unwrap();
         assert!(line.contains("NoLink"), "{line}");
         asking.wait_for_line("\"code\":\"NoLink\"", PATIENCE).unwrap();
@@ -675,7 +679,7 @@ fn a_sidecar_asks_for_what_was_wanted_and_never_for_itself() {
 
     let mut looping = sidecar("10.10.0.9:8445");
     let error = ask("http://10.10.0.7:8080/");
-    assert!(is_reset(&error), "{error}");
+    assert!(error.contains("reset by peer"), "{error}");
     looping.wait_for_line("\"code\":\"NoGateway\"", PATIENCE).unwrap();
     let log = looping.log();
     assert_eq!(log.matches("\"code\":\"Loop\"").count(), 1, "{log}");
