@@ -40,7 +40,7 @@ use tunnel::Hub;
 
 pub use behalf::NotSigned;
 pub use home::{Answer, Changed, FolderHome, Home, HomeError};
-pub use listen::Listener;
+pub use listen::serve;
 pub use metrics::Metrics;
 pub use reports::{OfOne, Reports, Service};
 pub use verdicts::Verdicts;

@@ -92,9 +92,9 @@ impl Listener {
         Bound::bind(interface.flag(), address).map(|bound| Self { interface, bound })
     }
 
-    /// From a listener that another process had bound.
-    pub fn adopt(interface: Interface, socket: OwnedFd) -> io::Result<Self> {
-        Bound::adopt(interface.flag(), socket).map(|bound| Self { interface, bound })
+    /// `bound` may be one that another process had bound.
+    pub fn new(interface: Interface, bound: Bound) -> Self {
+        Self { interface, bound }
     }
 
     /// The listener for another process.

@@ -26,7 +26,7 @@ use rustls::ServerConfig;
 use tunnel::Identity;
 
 pub use head::parse_request;
-pub use listen::{Listener, Settings};
+pub use listen::{Settings, serve};
 pub use metrics::Metrics;
 pub use refusal::Refusal;
 pub use tls::server_config;

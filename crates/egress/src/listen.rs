@@ -1,14 +1,11 @@
 //! The door's listener.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use server::{BindError, Bound};
+use server::Bound;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -46,9 +43,6 @@ impl Default for Settings {
     }
 }
 
-/// It does not answer yet.
-pub struct Listener(Bound);
-
 /// What all connections share.
 pub(crate) struct Door {
     pub(crate) gate: Arc<dyn Gate>,
@@ -60,56 +54,33 @@ pub(crate) struct Door {
     pub(crate) end: CancellationToken,
 }
 
-impl Listener {
-    pub const FLAG: &'static str = "--egress";
-
-    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        Bound::bind(Self::FLAG, address).map(Self)
+/// Carries until `stop`; what is open then has `drain` to end.
+pub async fn serve(
+    bound: Bound,
+    gate: Arc<dyn Gate>,
+    hub: Hub,
+    (settings, metrics): (Settings, Metrics),
+    stop: CancellationToken,
+    drain: Duration,
+) {
+    let Some(listener) = bound.listen() else { return };
+    let (guests, end) = (Arc::new(Guests::new()), CancellationToken::new());
+    let door = Arc::new(Door { gate, hub, guests, metrics, settings, end });
+    let connections = TaskTracker::new();
+    tokio::select! {
+        () = accept(&listener, &door, &connections) => {}
+        () = look_again(&door) => {}
+        () = stop.cancelled() => {}
     }
-
-    /// From a listener that another process had bound.
-    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
-        Bound::adopt(Self::FLAG, socket).map(Self)
+    drop(listener);
+    connections.close();
+    tokio::select! {
+        () = connections.wait() => return,
+        () = look_again(&door) => {}
+        () = sleep(drain) => {}
     }
-
-    /// The listener for another process.
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.0.share()
-    }
-
-    /// The address with the port that was given.
-    pub fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-
-    /// Carries until `stop`; what is open then has `drain` to end.
-    pub async fn serve(
-        self,
-        gate: Arc<dyn Gate>,
-        hub: Hub,
-        (settings, metrics): (Settings, Metrics),
-        stop: CancellationToken,
-        drain: Duration,
-    ) {
-        let Some(listener) = self.0.listen() else { return };
-        let (guests, end) = (Arc::new(Guests::new()), CancellationToken::new());
-        let door = Arc::new(Door { gate, hub, guests, metrics, settings, end });
-        let connections = TaskTracker::new();
-        tokio::select! {
-            () = accept(&listener, &door, &connections) => {}
-            () = look_again(&door) => {}
-            () = stop.cancelled() => {}
-        }
-        drop(listener);
-        connections.close();
-        tokio::select! {
-            () = connections.wait() => return,
-            () = look_again(&door) => {}
-            () = sleep(drain) => {}
-        }
-        door.end.cancel();
-        connections.wait().await;
-    }
+    door.end.cancel();
+    connections.wait().await;
 }
 
 async fn accept(listener: &TcpListener, door: &Arc<Door>, connections: &TaskTracker) {

@@ -1,19 +1,17 @@
 //! The agents' door of this process: where it keeps things, and the thread that it has to itself.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
-use api::agents::{Answer, Changed, Door, Home, HomeError, Listener};
+use api::agents::{Answer, Changed, Door, Home, HomeError};
 use api::release::Releases;
 use kubernetes::agents::{Agents, AgentsError};
 use manifest::kept::{Authorities, ClaimChange, Credential, KeptClaims, Owner};
 use model::{ObjectRef, Timestamp};
+use server::Bound;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-
-use crate::hand_over::Inheritance;
 
 /// A hub as the door's home.
 pub(crate) struct HubHome(pub(crate) Arc<Agents>);
@@ -75,16 +73,9 @@ fn away(error: AgentsError) -> HomeError {
     }
 }
 
-pub(crate) fn open(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
-    match inheritance.take(Listener::FLAG, at).pop() {
-        Some(listener) => Listener::adopt(listener).context("taking over --agents"),
-        None => Ok(Listener::bind(at)?),
-    }
-}
-
 /// With the links, apart from the doors: what agents send must not hold up a query or a connection. `hub` is followed meanwhile.
 pub(crate) fn serve(
-    listener: Listener,
+    listener: Bound,
     door: Arc<Door>,
     hub: Option<Arc<Agents>>,
     runtime: Handle,
@@ -96,7 +87,7 @@ pub(crate) fn serve(
             if let Some(hub) = hub {
                 tokio::spawn(hub.follow(stop.clone()));
             }
-            listener.serve(door, stop).await;
+            api::agents::serve(listener, door, stop).await;
         });
     };
     thread.spawn(serving).context("starting the thread of --agents")

@@ -16,19 +16,19 @@ use clap::{Args, Subcommand};
 use egress::client::{AUTHORITY, CERTIFICATE, Gateways, KEY};
 use egress::config::{self, Transport};
 use egress::rules::Rules;
-use egress::{Gate, Listener, Metrics, Settings, proxy, sidecar};
+use egress::{Gate, Metrics, Settings, proxy, sidecar};
 use hyper::Method;
 use model::{Cidr, ClusterName};
 use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
+use server::Bound;
 use tokio_util::sync::CancellationToken;
 use tunnel::Target;
 
 use crate::admin::AdminOptions;
 use crate::arguments::{EndOptions, LogOptions};
 use crate::credential::parse_valid;
-use crate::hand_over::Inheritance;
 use crate::links::Links;
 use crate::serve::{Signals, raise_descriptor_limit};
 use crate::telemetry;
@@ -268,16 +268,9 @@ fn run_beside(
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn open(at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
-    match inheritance.take(Listener::FLAG, at).pop() {
-        Some(listener) => Listener::adopt(listener).context("taking over --egress"),
-        None => Ok(Listener::bind(at)?),
-    }
-}
-
 /// Where links are served: what a control plane sends is on its link without another thread being woken.
 pub(crate) fn serve(
-    listener: Listener,
+    listener: Bound,
     gate: Arc<dyn Gate>,
     links: &Links,
     metrics: Metrics,
@@ -285,7 +278,7 @@ pub(crate) fn serve(
 ) -> anyhow::Result<Running> {
     let thread = std::thread::Builder::new().name("egress".into());
     let (hub, runtime, stop) = (links.hub.clone(), links.runtime.clone(), CancellationToken::new());
-    let serving = listener.serve(gate, hub, (Settings::default(), metrics), stop.clone(), drain);
+    let serving = egress::serve(listener, gate, hub, (Settings::default(), metrics), stop.clone(), drain);
     let thread = thread.spawn(move || runtime.block_on(serving)).context("starting the thread of --egress")?;
     Ok(Running { stop, thread })
 }

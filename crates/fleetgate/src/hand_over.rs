@@ -14,12 +14,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use anyhow::Context as _;
 use rustix::cmsg_space;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     recvmsg, sendmsg, socket_with,
 };
+use server::Bound;
 use tokio::sync::mpsc::{self, Receiver};
 
 /// In the data folder.
@@ -147,6 +149,14 @@ impl Inheritance {
         let serves = |address: SocketAddr| address == wanted || (wanted.port() == 0 && address.ip() == wanted.ip());
         let sockets = self.sockets.remove(flag).unwrap_or_default();
         sockets.into_iter().filter(|(address, _)| serves(*address)).map(|(_, socket)| socket).collect()
+    }
+
+    /// The listener of a flag: the predecessor's, or a new one.
+    pub(crate) fn bound(&mut self, flag: &'static str, at: SocketAddr) -> anyhow::Result<Bound> {
+        match self.take(flag, at).pop() {
+            Some(socket) => Bound::adopt(flag, socket).with_context(|| format!("taking over {flag}")),
+            None => Ok(Bound::bind(flag, at)?),
+        }
     }
 
     /// Lets the predecessor end.

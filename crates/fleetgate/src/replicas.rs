@@ -19,6 +19,7 @@ use kubernetes::resource::Roles;
 use model::Snapshot;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
+use server::Bound;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -181,7 +182,7 @@ impl Running {
     /// Answers the others; and takes links, where there is a listener for them and a leader to ask.
     pub(crate) fn serve(
         &mut self,
-        links: Option<api::agents::Listener>,
+        links: Option<Bound>,
         asks: Option<Asks>,
         (snapshot, informed): (Arc<ArcSwap<Snapshot>>, Arc<AtomicBool>),
     ) -> anyhow::Result<()> {
@@ -194,7 +195,6 @@ impl Running {
         }
         if let Some((listener, asks)) = links.zip(asks) {
             let leave = Leave::start(asks, snapshot, informed);
-            let listener = listener.share().context("using --agents")?.into();
             let door = LinkDoor { listener, leave: leave.clone() };
             self.serving.push(runtime.spawn(door.serve(self.replicas.hub.clone(), stop, ends)));
             self.leave = Some(leave);

@@ -14,6 +14,7 @@ use kubernetes::admission::{self, Admission};
 use kubernetes::home::Writing;
 use kubernetes::{lease, resolvers, tenants};
 use prometheus_client::registry::Registry;
+use server::Bound;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -116,8 +117,8 @@ struct Listening {
     https: Option<WebDoor>,
     /// Whether HTTPS comes through the door by server name.
     terminates: bool,
-    agents: Option<api::agents::Listener>,
-    egress: Option<::egress::Listener>,
+    agents: Option<Bound>,
+    egress: Option<Bound>,
     interfaces: Vec<Listener>,
     reviews: Option<admission::Listener>,
     peers: Option<kubernetes::peers::Listener>,
@@ -139,8 +140,8 @@ impl Listening {
                 .map(|at| WebDoor::open(at, web::DoorKind::Https, inheritance))
                 .transpose()?,
             terminates: job.doors.https.is_some() && job.doors.https_apart().is_none(),
-            agents: job.agents.agents.map(|at| agents::open(at, inheritance)).transpose()?,
-            egress: job.egress.egress.map(|at| egress::open(at, inheritance)).transpose()?,
+            agents: job.agents.agents.map(|at| inheritance.bound("--agents", at)).transpose()?,
+            egress: job.egress.egress.map(|at| inheritance.bound("--egress", at)).transpose()?,
             interfaces: interfaces
                 .into_iter()
                 .filter_map(|(interface, at)| Some(open_interface(interface, at?, inheritance)))
@@ -165,8 +166,8 @@ impl Listening {
                 .as_ref()
                 .map(|door| door.address)
                 .or_else(|| self.sni.as_ref().filter(|_| self.terminates).map(Door::address)),
-            agents: self.agents.as_ref().map(api::agents::Listener::address),
-            egress: self.egress.as_ref().map(::egress::Listener::address),
+            agents: self.agents.as_ref().map(Bound::address),
+            egress: self.egress.as_ref().map(Bound::address),
             admission: self.reviews.as_ref().map(admission::Listener::address),
             peers: self.peers.as_ref().map(kubernetes::peers::Listener::address),
             relay: self.relay.as_ref().map(|listener| listener.address),
@@ -192,13 +193,9 @@ impl Listening {
             let socket = door.listener.try_clone().with_context(|| format!("sharing {}", door.kind.flag()))?;
             shared.add(door.kind.flag(), door.address, socket.into());
         }
-        if let Some(listener) = &self.agents {
-            let socket = listener.share().context("sharing --agents")?;
-            shared.add(api::agents::Listener::FLAG, listener.address(), socket);
-        }
-        if let Some(listener) = &self.egress {
-            let socket = listener.share().context("sharing --egress")?;
-            shared.add(::egress::Listener::FLAG, listener.address(), socket);
+        for bound in [&self.agents, &self.egress].into_iter().flatten() {
+            let socket = bound.share().with_context(|| format!("sharing {}", bound.flag()))?;
+            shared.add(bound.flag(), bound.address(), socket);
         }
         for listener in &self.interfaces {
             let socket = listener.share().context("sharing --admin or --metrics")?;
@@ -496,10 +493,7 @@ fn open_door(at: SocketAddr, kind: DoorKind, inheritance: &mut Inheritance) -> a
 }
 
 fn open_interface(interface: Interface, at: SocketAddr, inheritance: &mut Inheritance) -> anyhow::Result<Listener> {
-    match inheritance.take(interface.flag(), at).pop() {
-        Some(listener) => Listener::adopt(interface, listener).context("taking over --admin or --metrics"),
-        None => Ok(Listener::bind(interface, at)?),
-    }
+    inheritance.bound(interface.flag(), at).map(|bound| Listener::new(interface, bound))
 }
 
 /// What it takes to answer the hub's API server.

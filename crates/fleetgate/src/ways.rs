@@ -7,6 +7,7 @@ use ::egress::Gate;
 use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
 use kubernetes::tenants;
 use prometheus_client::registry::Registry;
+use server::Bound;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
@@ -21,8 +22,8 @@ use crate::wiring::AskedLeader;
 
 /// Where others come in.
 pub(crate) struct Callers {
-    pub(crate) agents: Option<api::agents::Listener>,
-    pub(crate) egress: Option<::egress::Listener>,
+    pub(crate) agents: Option<Bound>,
+    pub(crate) egress: Option<Bound>,
     pub(crate) peers: Option<kubernetes::peers::Listener>,
 }
 
@@ -183,7 +184,7 @@ impl Ways {
 
 /// It takes links where it is given them.
 fn agents_door(
-    listener: &api::agents::Listener,
+    listener: &Bound,
     hub: Option<Arc<kubernetes::agents::Agents>>,
     state: &Arc<api::State>,
     metrics: api::agents::Metrics,

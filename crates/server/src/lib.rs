@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
-use hyper::service::HttpService;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SetOnce};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,8 @@ use tokio_util::task::TaskTracker;
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// How long answers that are being sent may take when their connection or the process ends.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// Who connects asks at once.
+const FIRST: Duration = Duration::from_secs(1);
 
 /// A bound listener that has not met its runtime yet.
 #[derive(Debug)]
@@ -53,6 +56,11 @@ impl Bound {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { flag, socket, address })
+    }
+
+    /// What people call it.
+    pub fn flag(&self) -> &'static str {
+        self.flag
     }
 
     /// The listener for another process.
@@ -119,20 +127,30 @@ pub fn http(head_within: Duration) -> http1::Builder {
     http
 }
 
-/// All requests of one connection, until `end`; what is being answered then may still be sent. A client that goes away, or
-/// sends what is no HTTP, is nothing to speak of.
-pub async fn converse<I, S>(http: &http1::Builder, io: I, service: S, end: impl Future<Output = ()>)
+/// All requests of one connection, until `end`; what is being answered then may still be sent, and who came just before may still
+/// ask. A client that goes away, or sends what is no HTTP, is nothing to speak of.
+pub async fn converse<I, S, B>(http: &http1::Builder, io: I, service: S, end: impl Future<Output = ()>)
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: HttpService<Incoming>,
+    S: Service<Request<Incoming>, Response = Response<B>>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    S::ResBody: 'static,
-    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let asked = SetOnce::new();
+    let service = service_fn(|request| {
+        // Only the first one is news.
+        let _ = asked.set(());
+        service.call(request)
+    });
     let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
     tokio::select! {
         _ = connection.as_mut() => return,
         () = end => {}
+    }
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = timeout(FIRST, asked.wait()) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(FAREWELL, connection).await;

@@ -1,12 +1,9 @@
 //! The listener of the agents' door.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{BindError, Bound};
+use server::Bound;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -22,45 +19,19 @@ const MAX_STRANGERS: usize = 256;
 /// Accepting fails when descriptors are used up, and would fail again at once.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// It does not answer yet.
-pub struct Listener(Bound);
-
-impl Listener {
-    pub const FLAG: &'static str = "--agents";
-
-    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        Bound::bind(Self::FLAG, address).map(Self)
+/// Answers until `shutdown`. Nobody is answered before there is an authority: who comes early waits.
+pub async fn serve(bound: Bound, door: Arc<Door>, shutdown: CancellationToken) {
+    let Some(listener) = bound.listen() else { return };
+    let connections = TaskTracker::new();
+    tokio::select! {
+        () = accept(&listener, &door, &connections, &shutdown) => {}
+        () = door.keep_keys() => {}
+        () = door.sweep_reports() => {}
+        () = shutdown.cancelled() => {}
     }
-
-    /// From a listener that another process had bound.
-    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
-        Bound::adopt(Self::FLAG, socket).map(Self)
-    }
-
-    /// The listener for another process.
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.0.share()
-    }
-
-    /// The address with the port that was given.
-    pub fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-
-    /// Answers until `shutdown`. Nobody is answered before there is an authority: who comes early waits.
-    pub async fn serve(self, door: Arc<Door>, shutdown: CancellationToken) {
-        let Some(listener) = self.0.listen() else { return };
-        let connections = TaskTracker::new();
-        tokio::select! {
-            () = accept(&listener, &door, &connections, &shutdown) => {}
-            () = door.keep_keys() => {}
-            () = door.sweep_reports() => {}
-            () = shutdown.cancelled() => {}
-        }
-        drop(listener);
-        connections.close();
-        connections.wait().await;
-    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
 }
 
 async fn accept(listener: &TcpListener, door: &Arc<Door>, connections: &TaskTracker, shutdown: &CancellationToken) {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use egress::NotAdmitted;
 use model::ClusterName;
 use model::policy::rate::{Buckets, Rate};
-use tokio::net::{TcpListener, TcpStream};
+use server::Bound;
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -30,7 +31,7 @@ const BEGUN: Rate = Rate { burst: 64, spacing: Duration::from_millis(100) };
 const MAX_CLUSTERS: usize = 65_536;
 
 pub(crate) struct LinkDoor {
-    pub(crate) listener: std::net::TcpListener,
+    pub(crate) listener: Bound,
     pub(crate) leave: Leave,
 }
 
@@ -47,10 +48,7 @@ impl LinkDoor {
     /// Takes no more from `stop` on; links go on until `ends`. Nobody is answered before there are keys: who comes early waits.
     pub(crate) async fn serve(self, hub: Hub, stop: CancellationToken, ends: CancellationToken) {
         let Self { listener, leave } = self;
-        let listener = match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "the listener of --agents cannot be used"),
-        };
+        let Some(listener) = listener.listen() else { return };
         if stop.run_until_cancelled(leave.keyring.ready()).await.is_none() {
             return;
         }
