@@ -89,7 +89,7 @@ impl Tunnel {
             this.health.set_ready(!seen.is_empty());
             let enough = is_enough(&seen, this.links);
             if enough {
-                held.iter().filter(|link| !this.link.is_current(&link.opening)).for_each(|link| link.drain.cancel());
+                held.iter().filter(|link| link.is_replaced(&this.link)).for_each(|link| link.drain.cancel());
             }
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -117,7 +117,7 @@ impl Tunnel {
                     attempt = attempt.wrapping_add(1);
                     next = Instant::now() + redial.next(Instant::now());
                 }
-                // A link that was lost is dialled at once.
+                // A link that was lost, or is about to be, is dialled at once.
                 () = ended.notified() => {
                     redial = Redial::default();
                     next = Instant::now();
@@ -177,10 +177,19 @@ impl Tunnel {
     ) -> Result<Held, LinkError> {
         let (inside, mut hello) = self.dialler.on_link();
         let drain = CancellationToken::new();
-        let (metrics, draining, said) = (self.metrics.clone(), drain.clone(), hello.clone());
+        let (metrics, draining, mut said) = (self.metrics.clone(), drain.clone(), hello.clone());
         let began = Instant::now();
         let serving = tokio::spawn(async move {
-            let reason = server::serve(stream, inside, &metrics, draining.cancelled(), std::future::pending()).await;
+            let serving = server::serve(stream, inside, &metrics, draining.cancelled(), std::future::pending());
+            let mut serving = std::pin::pin!(serving);
+            let is_leaving = |hello: &Option<Hello>| hello.as_ref().is_some_and(|hello| hello.leaving);
+            let reason = tokio::select! {
+                reason = &mut serving => reason,
+                true = async { said.wait_for(is_leaving).await.is_ok() } => {
+                    ended.notify_one();
+                    serving.await
+                }
+            };
             tracing::info!(%address, reason, "a link has ended");
             // One that never was a link, or not for long, is no reason to hurry.
             if said.borrow().is_some() && began.elapsed() >= LASTED {
@@ -203,6 +212,11 @@ impl Tunnel {
 }
 
 impl Held {
+    /// Whether others are there in its place, once there are enough of them.
+    fn is_replaced(&self, link: &Link) -> bool {
+        !link.is_current(&self.opening) || self.hello.borrow().as_ref().is_some_and(|hello| hello.leaving)
+    }
+
     fn seen(&self, link: &Link) -> Option<Seen> {
         let hello = self.hello.borrow().clone()?;
         Some(Seen { hello, current: link.is_current(&self.opening) })

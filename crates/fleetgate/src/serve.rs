@@ -387,7 +387,7 @@ impl Server {
         {
             tracing::error!("the thread of --admission panicked");
         }
-        self.ways.end_links().await;
+        self.ways.end_links(handed_over).await;
         // Names last: who still resolves them still finds the others that serve them.
         self.ways.end_resolver().await;
         self.stop_dns.cancel();

@@ -2,12 +2,14 @@
 //! do for each other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::egress::Gate;
 use api::agents::{Door as AgentsDoor, FolderHome, Home as AgentsHome};
 use kubernetes::tenants;
 use prometheus_client::registry::Registry;
 use server::Bound;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
@@ -19,6 +21,9 @@ use crate::peers;
 use crate::replicas::{self, RelayListener};
 use crate::resolver;
 use crate::wiring::AskedLeader;
+
+/// An agent dials in milliseconds; one that finds nobody else is not waited for.
+const LEFT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Where others come in.
 pub(crate) struct Callers {
@@ -150,8 +155,12 @@ impl Ways {
         self.egress.take()
     }
 
-    /// What the doors carried through links has ended.
-    pub(crate) async fn end_links(&mut self) {
+    /// What the doors carried through links has ended. Where another process takes links, agents have a moment to be linked there:
+    /// between the two nobody would reach their clusters.
+    pub(crate) async fn end_links(&mut self, handed_over: bool) {
+        if handed_over || self.links.hub.has_relays() {
+            let _ = timeout(LEFT_WITHIN, self.links.hub.until_left()).await;
+        }
         self.links.stop.cancel();
         if let Some(replicas) = self.replicas.take() {
             replicas.stop().await;

@@ -259,6 +259,21 @@ impl Hub {
         self.0.hello.send_if_modified(|(_, leaving)| !std::mem::replace(leaving, true));
     }
 
+    /// Whether agents have somewhere else to go.
+    pub fn has_relays(&self) -> bool {
+        !self.0.relays.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Until no agent has a link to this process any more.
+    pub async fn until_left(&self) {
+        let mut changed = self.changed();
+        while !self.0.links().is_empty() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn relays(&self) -> usize {
         self.0.relays.read().unwrap_or_else(PoisonError::into_inner).len()
