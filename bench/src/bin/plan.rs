@@ -204,7 +204,7 @@ impl Fleet {
     fn fact(&mut self, change: Change, number: u32) -> anyhow::Result<FactChange> {
         let cluster = &mut self.clusters[number as usize];
         match change {
-            Change::Node => cluster.nodes[0].ready ^= true,
+            Change::Node => Arc::make_mut(&mut cluster.nodes)[0].ready ^= true,
             Change::Id => cluster.id = next_id(cluster)?,
             Change::Removed => return Ok(FactChange::Cluster(cluster.name.clone(), None)),
             Change::Added => {}

@@ -4,17 +4,21 @@
 pub mod access;
 pub mod agents;
 mod credentials;
+mod drain;
 mod explain;
+pub mod history;
 mod links;
 pub mod listen;
 mod load;
 pub mod objects;
+pub mod orders;
 mod overflow;
 pub mod peers;
-pub mod release;
+mod release;
 mod resolver;
 pub mod state;
 
 pub use access::AdminCredential;
+pub use history::History;
 pub use listen::{Interface, Listener};
 pub use state::{Doors, FolderState, State};

@@ -17,7 +17,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::credentials;
+use crate::drain;
 use crate::explain;
+use crate::history;
 use crate::links;
 use crate::load;
 use crate::objects;
@@ -64,6 +66,7 @@ impl Interface {
                 .route("/v1/objects/{kind}/{namespace}/{name}", get(objects::get_namespaced))
                 .route("/v1/refusals", get(objects::refusals))
                 .route("/v1/records", get(objects::records))
+                .route("/v1/history", get(history::list))
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/load", get(load::list))
                 .route("/v1/links", get(links::list))
@@ -74,6 +77,7 @@ impl Interface {
                 .route("/v1/credentials/control-plane", post(credentials::issue_to_control_plane))
                 .route("/v1/credentials/{id}", delete(credentials::revoke))
                 .route("/v1/release/{kind}/{name}", post(release::release))
+                .route("/v1/drain/{cluster}", post(drain::drain).delete(drain::undo))
                 .fallback(objects::no_such_path)
                 .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), crate::access::guard)),
         };

@@ -187,7 +187,7 @@ fn show(object: &ObjectRef, record: &Record, snapshot: &Snapshot, failing: &Fail
     shown
 }
 
-fn find_kind(text: &str) -> Result<Kind, Failure> {
+pub(crate) fn find_kind(text: &str) -> Result<Kind, Failure> {
     Kind::find(text).ok_or_else(|| {
         let known = Kind::ALL.map(Kind::plural).join(", ");
         Failure::new(StatusCode::NOT_FOUND, "NoSuchKind", format!("no kind is called {text}; there are {known}"))

@@ -13,7 +13,8 @@ use store::{Database, FolderError, RefusedFile};
 
 use crate::access::AdminCredential;
 use crate::agents::{Door, Reports, Verdicts};
-use crate::release::Releases;
+use crate::history::History;
+use crate::orders::Orders;
 
 pub struct State {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
@@ -46,8 +47,10 @@ pub struct State {
     pub peers: OnceLock<crate::peers::View>,
     /// Set once, where this process resolves for control planes.
     pub resolver: OnceLock<crate::peers::View>,
-    /// Set once, where this process may let go what is held.
-    pub releases: OnceLock<Arc<dyn Releases>>,
+    /// Set once, where this process may write down what an operator orders.
+    pub orders: OnceLock<Arc<dyn Orders>>,
+    /// What has changed of late.
+    pub history: Arc<History>,
     /// Set once, where there is one.
     pub admin_credential: OnceLock<AdminCredential>,
     ready: AtomicBool,
@@ -101,7 +104,8 @@ impl State {
             links: OnceLock::new(),
             peers: OnceLock::new(),
             resolver: OnceLock::new(),
-            releases: OnceLock::new(),
+            orders: OnceLock::new(),
+            history: Arc::default(),
             admin_credential,
             ready,
             informed,

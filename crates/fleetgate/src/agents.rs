@@ -5,10 +5,10 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use api::agents::{Answer, Changed, Door, Home, HomeError};
-use api::release::Releases;
+use api::orders::Orders;
 use kubernetes::agents::{Agents, AgentsError};
 use manifest::kept::{Authorities, ClaimChange, Credential, KeptClaims, Owner};
-use model::{ObjectRef, Timestamp};
+use model::{ClusterName, ObjectRef, Timestamp};
 use server::Bound;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -54,15 +54,26 @@ impl Home for HubHome {
     }
 }
 
-/// A hub, where an annotation says what is let go.
-pub(crate) struct HubReleases(pub(crate) kubernetes::Client);
+/// A hub, where annotations say what is let go and what is drained.
+pub(crate) struct HubOrders(pub(crate) kubernetes::Client);
 
-impl Releases for HubReleases {
+impl Orders for HubOrders {
     fn release(&self, object: ObjectRef, until: Timestamp) -> Answer<'_, ()> {
         Box::pin(async move {
-            let released = kubernetes::release::release(&self.0, &object, until).await;
+            let released = kubernetes::orders::release(&self.0, &object, until).await;
             released.map_err(|error| HomeError::Away(Box::new(error)))
         })
+    }
+
+    fn drain(&self, cluster: ClusterName, since: Option<Timestamp>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let drained = kubernetes::orders::drain(&self.0, &cluster, since).await;
+            drained.map_err(|error| HomeError::Away(Box::new(error)))
+        })
+    }
+
+    fn are_in_objects(&self) -> bool {
+        true
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Egress(crate::egress::EgressCommand),
     /// Let names go that are held because so many would go at once
     Release(crate::release::ReleaseOptions),
+    /// Send federated traffic to other clusters while one is looked after, or have it back
+    Drain(crate::drain::DrainOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
     /// Print what a shell needs to complete commands and flags, such as for `source <(fleetgate completion bash)`

@@ -238,6 +238,7 @@ impl Control {
             let took = begun.elapsed();
             self.metrics.planned(took);
             self.report(&before, &planned, count, took);
+            self.state.history.record(&before, &planned.snapshot, &planned.changes, now());
             if let Home::Hub(hub) = &self.home {
                 hub.write_back(&planned.changes);
             }

@@ -14,6 +14,8 @@ use crate::table;
 /// What is no kind of object, and can be asked for all the same.
 const REFUSALS: &str = "refusals";
 const NAMES: &str = "names";
+/// Conditions that are only there while something is out of the ordinary; the others should hold.
+const EXCEPTIONS: [&str; 2] = ["WithdrawalsHeld", "Drained"];
 
 pub(crate) fn run(options: &GetOptions) -> anyhow::Result<ExitCode> {
     let path = path(options)?;
@@ -96,7 +98,9 @@ fn objects(answer: &Value) -> String {
     let accepted = |item: &Value| condition(item, "Accepted").unwrap_or_else(|| "-".into());
     let message = |item: &Value| {
         let conditions = item["status"]["conditions"].as_array().into_iter().flatten();
-        let wrong = |condition: &&Value| (condition["status"] == "False") != (condition["type"] == "WithdrawalsHeld");
+        let wrong = |condition: &&Value| {
+            (condition["status"] == "False") != EXCEPTIONS.iter().any(|kind| condition["type"] == *kind)
+        };
         let wrong = conditions.filter(wrong);
         wrong.filter_map(|condition| condition["message"].as_str()).collect::<Vec<_>>().join("; ")
     };

@@ -8,6 +8,7 @@ mod check;
 mod control;
 mod credential;
 mod demo;
+mod drain;
 mod egress;
 mod explain;
 mod external_dns;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Credential(command) => credential::run(&command),
         Command::Egress(command) => egress::run(&command),
         Command::Release(options) => release::run(&options),
+        Command::Drain(options) => drain::run(&options),
         Command::Crds => {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::release::{FolderReleases, Releases};
+use api::orders::{FolderOrders, Orders};
 use api::{AdminCredential, Interface, Listener};
 use gateway::{Door, DoorKind};
 use kubernetes::admission::{self, Admission};
@@ -532,11 +532,11 @@ fn introduce(
     ways: &ways::Prepared,
     directory: Option<tenants::Directory>,
 ) {
-    let releases: Arc<dyn Releases> = match client {
-        Some(client) => Arc::new(agents::HubReleases(client)),
-        None => Arc::new(FolderReleases(Arc::clone(&state.database))),
+    let orders: Arc<dyn Orders> = match client {
+        Some(client) => Arc::new(agents::HubOrders(client)),
+        None => Arc::new(FolderOrders(Arc::clone(&state.database))),
     };
-    let _ = state.releases.set(releases);
+    let _ = state.orders.set(orders);
     let _ = state.links.set(ways.links.hub.clone());
     if let Some(resolver) = &ways.resolver {
         resolver.look_in(directory);

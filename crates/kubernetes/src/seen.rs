@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::core::{DynamicObject, ObjectMeta};
-use manifest::labels::RELEASED;
+use manifest::labels::{DRAINED, RELEASED};
 use manifest::status::ClusterStatus;
 use model::ingress::OVERRIDE;
 use model::{ObjectName, ObjectRef, Timestamp};
@@ -202,7 +202,7 @@ fn slim_metadata(resource: Resource, metadata: &ObjectMeta) -> Value {
     // Of annotations, which others fill with whole objects, nothing but our own words.
     let is_ours = |name: &str| match resource {
         Resource::Ingress => name.starts_with("fleetgate.dev/") || name.starts_with(OVERRIDE),
-        _ => name == RELEASED,
+        _ => name == RELEASED || name == DRAINED,
     };
     let ours = metadata.annotations.iter().flatten().filter(|(name, _)| is_ours(name));
     let ours: Map<String, Value> = ours.map(|(name, value)| (name.clone(), value.as_str().into())).collect();

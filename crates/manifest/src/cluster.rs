@@ -554,6 +554,8 @@ impl ClusterSpec {
                 place: status.resolver.and_then(ResolverStatus::into_model),
             },
             kept: status.kept.map(KeptStatus::into_model),
+            // An annotation says so, not the spec.
+            drained: None,
             hindrance,
             closed,
         })

@@ -257,10 +257,11 @@ struct Metadata<N> {
 }
 
 impl<N> Metadata<N> {
-    fn released(&self, document: &Document<'_>) -> Result<Option<Timestamp>, Mistake> {
-        let annotation = self.annotations.iter().find(|(key, _)| key.0.0 == labels::RELEASED);
-        labels::released(annotation.map(|(_, text)| text.as_str()))
-            .map_err(|reason| where_it_says(document, labels::RELEASED, reason))
+    /// What an annotation says that is a moment.
+    fn moment(&self, name: &str, document: &Document<'_>) -> Result<Option<Timestamp>, Mistake> {
+        let annotation = self.annotations.iter().find(|(key, _)| key.0.0 == name);
+        labels::moment(name, annotation.map(|(_, text)| text.as_str()))
+            .map_err(|reason| where_it_says(document, name, reason))
     }
 }
 
@@ -298,7 +299,7 @@ fn of_spec<S: DeserializeOwned + Check>(
 
 fn zone(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(document)?;
-    let released = metadata.released(document)?;
+    let released = metadata.moment(labels::RELEASED, document)?;
     let object = place(document, Kind::Zone, metadata.name.0.clone(), metadata.namespace)?;
     let zone = spec.into_model(metadata.name.0, &mut lookup).map_err(|wrong| in_file(document, &wrong))?;
     Ok(Manifest { object, value: Value::Zone(Zone { released, ..zone }) })
@@ -306,7 +307,7 @@ fn zone(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mis
 
 fn tenant(document: &Document<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(document)?;
-    let released = metadata.released(document)?;
+    let released = metadata.moment(labels::RELEASED, document)?;
     let object = place(document, Kind::Tenant, metadata.name.0.clone(), metadata.namespace)?;
     let tenant = spec.into_model(metadata.name.0);
     Ok(Manifest { object, value: Value::Tenant(Tenant { released, ..tenant }) })
@@ -314,11 +315,12 @@ fn tenant(document: &Document<'_>) -> Result<Manifest, Mistake> {
 
 fn cluster(document: &Document<'_>, mut lookup: Lookup<'_>) -> Result<Manifest, Mistake> {
     let Object { metadata, spec, .. } = parse::<Object<ClusterName, ClusterSpec>>(document)?;
+    let drained = metadata.moment(labels::DRAINED, document)?;
     let object = place(document, Kind::Cluster, ObjectName::from(&metadata.name.0), metadata.namespace)?;
     let labels = metadata.labels.into_iter().map(|(key, value)| (key.0.0, value.0.0)).collect();
     let cluster = spec.into_model(metadata.name.0, labels, None, &mut lookup);
     let cluster = cluster.map_err(|wrong| in_file(document, &wrong))?;
-    Ok(Manifest { object, value: Value::Cluster(Box::new(cluster)) })
+    Ok(Manifest { object, value: Value::Cluster(Box::new(Cluster { drained, ..cluster })) })
 }
 
 fn others<T: DeserializeOwned + Serialize>(

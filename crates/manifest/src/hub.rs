@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::identity::Kind;
-use model::resource::{HeldClaims, Place, Resting, Tenant, Zone};
+use model::resource::{Cluster, HeldClaims, Place, Resting, Tenant, Zone};
 use model::{ClusterName, DnsName, Number, ObjectName, ObjectRef, Timestamp};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -32,18 +32,20 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         Kind::Zone => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(object)?;
             let zone = spec.into_model(metadata.name.0.clone(), &mut lookup).map_err(wrong_file)?;
-            let zone = Zone { released: metadata.released()?, ..zone };
+            let zone = Zone { released: metadata.moment(labels::RELEASED)?, ..zone };
             place(kind, metadata.name.0, metadata.namespace, Value::Zone(zone))
         }
         Kind::Cluster => {
             let Object { metadata, spec, status } = parse::<Object<ClusterName, ClusterSpec, ClusterStatus>>(object)?;
+            let drained = metadata.moment(labels::DRAINED)?;
             let cluster = spec.into_model(metadata.name.0.clone(), metadata.labels, status, &mut lookup);
-            let value = Value::Cluster(Box::new(cluster.map_err(wrong_file)?));
+            let cluster = Cluster { drained, ..cluster.map_err(wrong_file)? };
+            let value = Value::Cluster(Box::new(cluster));
             place(kind, ObjectName::from(&metadata.name.0), metadata.namespace, value)
         }
         Kind::Tenant => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(object)?;
-            let released = metadata.released()?;
+            let released = metadata.moment(labels::RELEASED)?;
             let tenant = Tenant { released, ..spec.into_model(metadata.name.0.clone()) };
             place(kind, metadata.name.0, metadata.namespace, Value::Tenant(tenant))
         }
@@ -135,9 +137,10 @@ struct Metadata<N> {
 }
 
 impl<N> Metadata<N> {
-    fn released(&self) -> Result<Option<Timestamp>, String> {
-        let annotation = self.annotations.get(labels::RELEASED).map(String::as_str);
-        labels::released(annotation).map_err(|reason| format!("metadata.annotations: {reason}"))
+    /// What an annotation says that is a moment.
+    fn moment(&self, name: &str) -> Result<Option<Timestamp>, String> {
+        let annotation = self.annotations.get(name).map(String::as_str);
+        labels::moment(name, annotation).map_err(|reason| format!("metadata.annotations: {reason}"))
     }
 }
 

@@ -11,9 +11,12 @@ use crate::text::{Moment, Written};
 /// An annotation of a Zone or a Tenant: whatever was held of it until this moment may go. `fleetgate release` writes it.
 pub const RELEASED: &str = "fleetgate.dev/released";
 
-/// What [`RELEASED`] says.
-pub(crate) fn released(annotation: Option<&str>) -> Result<Option<Timestamp>, String> {
-    let moment = annotation.map(|text| text.parse::<Moment>().map_err(|error| format!("{RELEASED}: {error}")));
+/// An annotation of a Cluster: since then no federated traffic is sent there. `fleetgate drain` writes it.
+pub const DRAINED: &str = "fleetgate.dev/drained";
+
+/// What an annotation says that is a moment.
+pub(crate) fn moment(name: &str, annotation: Option<&str>) -> Result<Option<Timestamp>, String> {
+    let moment = annotation.map(|text| text.parse::<Moment>().map_err(|error| format!("{name}: {error}")));
     Ok(moment.transpose()?.map(|moment| moment.0))
 }
 

@@ -127,6 +127,9 @@ pub enum FactChange {
     Held(ObjectName, Vec<HeldClaims>),
     /// Somebody has let go whatever was held of a Zone or a Tenant until then.
     Released(ObjectRef, Timestamp),
+    /// Since when somebody wants no federated traffic to be sent to a cluster, beside what its object says; `None` where that is over.
+    /// It counts for the cluster that was there then, not for a later one of its name.
+    Drained(ClusterName, Option<Timestamp>),
     /// What a home has written down of names that rest.
     Resting(Vec<(Place, Resting)>),
 }

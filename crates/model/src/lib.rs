@@ -9,6 +9,7 @@ pub mod claim;
 pub mod digest;
 pub mod fact;
 pub mod gate;
+pub mod history;
 pub mod identity;
 pub mod ingress;
 pub mod inside;

@@ -70,6 +70,8 @@ pub struct Planner {
     records: Records,
     /// Until when somebody has let go what is held, beside what the objects say.
     released: BTreeMap<ObjectRef, Timestamp>,
+    /// Since when somebody has had clusters drained, beside what the objects say.
+    drains: BTreeMap<ClusterName, Timestamp>,
     addresses: Addresses,
     federation: Federation,
     /// Who owns what, for the policy.
@@ -88,6 +90,8 @@ struct ClusterState {
     seniority: Seniority,
     generation: Option<i64>,
     cluster: Cluster,
+    /// Since when its object wants it to be drained; `cluster` has what counts.
+    drained_by_object: Option<Timestamp>,
     /// What it would be if nobody was before it; `None` until this plan has come to it.
     draft: Option<Result<Draft, Refusal>>,
     accepted: bool,
@@ -299,6 +303,19 @@ impl Planner {
         *known = until.max(*known);
     }
 
+    /// Adds to what the object itself says, or takes that back.
+    fn take_drain(&mut self, name: ClusterName, since: Option<Timestamp>, touched: &mut Touched) {
+        match since {
+            Some(since) => _ = self.drains.insert(name.clone(), since),
+            None => _ = self.drains.remove(&name),
+        }
+        let Some(state) = self.clusters.get_mut(&name) else { return };
+        let before = state.cluster.clone();
+        state.cluster.drained = drained_since(&self.drains, &state.seniority, state.drained_by_object);
+        self.federation.touch_cluster(Some(&before), Some(&state.cluster));
+        touched.clusters.insert(name);
+    }
+
     /// Takes over what rests.
     fn take_rest(
         &mut self,
@@ -449,6 +466,7 @@ impl Planner {
                 }
                 FactChange::Address(address, allocation) => self.addresses.enter_address(address, allocation),
                 FactChange::Released(object, until) => self.take_release(object, until, &mut touched),
+                FactChange::Drained(name, since) => self.take_drain(name, since, &mut touched),
                 FactChange::Held(tenant, held) => _ = touched.held.insert(tenant, held),
                 FactChange::Resting(resting) => {
                     for (place, resting) in resting.into_iter().filter(|(_, resting)| resting.until > step.now()) {
@@ -502,8 +520,10 @@ impl Planner {
 
     /// Puts a cluster in, or its new facts in the place of its old ones.
     fn enter(&mut self, fact: Fact<Cluster>, queue: &mut BTreeSet<Seniority>, now: Timestamp) {
-        let Fact { since, generation, value: cluster } = fact;
+        let Fact { since, generation, value: mut cluster } = fact;
         let seniority = Seniority { since, cluster: cluster.name.clone() };
+        let drained_by_object = cluster.drained;
+        cluster.drained = drained_since(&self.drains, &seniority, drained_by_object);
         if self.clusters.get(&cluster.name).is_some_and(|state| state.seniority != seniority) {
             // Another one in its place: nobody saw that it had gone.
             self.leaving.extend(self.rest_of(&cluster.name, now));
@@ -512,7 +532,8 @@ impl Planner {
         of_tenant.insert(cluster.name.clone());
         let Some(state) = self.clusters.get_mut(&cluster.name) else {
             self.federation.touch_cluster(None, Some(&cluster));
-            let state = ClusterState { seniority, generation, cluster, draft: None, accepted: false };
+            let state =
+                ClusterState { seniority, generation, cluster, drained_by_object, draft: None, accepted: false };
             self.clusters.insert(state.cluster.name.clone(), state);
             return;
         };
@@ -529,6 +550,7 @@ impl Planner {
         }
         state.generation = generation;
         state.cluster = cluster;
+        state.drained_by_object = drained_by_object;
     }
 
     fn leave(&mut self, name: &ClusterName, queue: &mut BTreeSet<Seniority>, step: &mut Step) {
@@ -704,6 +726,15 @@ impl Planner {
 /// Whether its applications are reached somewhere.
 fn is_lit(cluster: &Cluster) -> bool {
     cluster::ready_addresses(cluster).next().is_some()
+}
+
+/// What counts of what an object says and what somebody ordered beside it, which is not for a later cluster of that name.
+fn drained_since(
+    drains: &BTreeMap<ClusterName, Timestamp>,
+    who: &Seniority,
+    by_object: Option<Timestamp>,
+) -> Option<Timestamp> {
+    by_object.or_else(|| drains.get(&who.cluster).copied().filter(|since| *since >= who.since.moment))
 }
 
 fn cluster_object(name: &ClusterName) -> ObjectRef {

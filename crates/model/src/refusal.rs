@@ -207,6 +207,8 @@ pub enum Refusal {
     NoReadyEndpoints { cluster: ClusterName, service: ObjectName },
     #[error("{cluster} fails its health checks: most of those who check it say so, and send nothing there")]
     FailedChecks { cluster: ClusterName },
+    #[error("{cluster} is drained: somebody wants no traffic to be sent there")]
+    Drained { cluster: ClusterName },
     #[error("{cluster} cannot be looked at now; what is known of it is what was last seen")]
     ClusterAway { cluster: ClusterName },
 
@@ -313,6 +315,7 @@ impl Refusal {
             Self::NoService { .. } => "NoService",
             Self::NoReadyEndpoints { .. } => "NoReadyEndpoints",
             Self::FailedChecks { .. } => "FailedChecks",
+            Self::Drained { .. } => "Drained",
             Self::ClusterAway { .. } => "ClusterAway",
         }
     }

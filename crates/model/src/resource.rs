@@ -101,7 +101,7 @@ pub struct Cluster {
     pub location: Location,
     pub api_server: Upstream,
     pub services: Vec<ControlPlaneService>,
-    pub nodes: Vec<Node>,
+    pub nodes: Arc<[Node]>,
     /// Where it is there, `nodes` are those that somebody saw.
     pub access: Option<Access>,
     pub ingress: IngressMode,
@@ -114,6 +114,8 @@ pub struct Cluster {
     /// What whoever plans for the others has kept while no node is ready; it counts where the last addresses are not
     /// known first-hand.
     pub kept: Option<KeptSet>,
+    /// Since when somebody wants no federated traffic to be sent there.
+    pub drained: Option<Timestamp>,
     /// Why it cannot be served, known to whoever read it.
     pub hindrance: Option<Refusal>,
     /// Why nobody can be let through to it, while its names stand: names do not follow from what only the doors may see.

@@ -24,7 +24,7 @@ use crate::proof::Proof;
 pub use crate::record::{RecordData, RecordSet};
 use crate::refusal::Refusal;
 use crate::resolver::{ResolverPart, ResolverPlace};
-use crate::resource::{HeldClaims, Limits, Place, Resting};
+use crate::resource::{HeldClaims, Limits, Node, Place, Resting};
 use crate::routes::{Host, HostRule, HttpTable, below, is_below};
 use crate::steering::{MemberKey, Unhealthy};
 use crate::zone_file::ZoneFile;
@@ -277,6 +277,10 @@ pub struct ClusterPart {
     /// The apex of the zone that `names` stand in.
     pub apex: DnsName,
     pub id: ClusterId,
+    pub location: Location,
+    pub nodes: Arc<[Node]>,
+    /// Since when no federated traffic is sent there, as somebody wants it.
+    pub drained: Option<Timestamp>,
     /// What is published of it, by whomever.
     pub names: Vec<NameRecords>,
     /// Whether we answer for them.
@@ -662,6 +666,9 @@ impl Condition {
     pub const PTR_PUBLISHED: &'static str = "PtrPublished";
     /// The reverse zones of the pool are answered for.
     pub const REVERSE_SERVED: &'static str = "ReverseServed";
+
+    /// No federated traffic is sent to the cluster, as somebody wants it; not there otherwise.
+    pub const DRAINED: &'static str = "Drained";
 
     /// At least one cluster serves the Ingress.
     pub const PLACED: &'static str = "Placed";

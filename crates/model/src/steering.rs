@@ -90,7 +90,8 @@ pub enum Situation {
     Usual,
     /// None has room.
     AllFull,
-    /// None is healthy. Rather than sending nobody anywhere, all count as healthy: it may be the checks that fail.
+    /// None is healthy. Rather than sending nobody anywhere, all count as healthy, as it may be the checks that fail; but for those that
+    /// somebody drained, while there are others.
     Panic,
 }
 

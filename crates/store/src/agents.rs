@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use manifest::dns_endpoint::{CLUSTER_LABEL, EndpointSpec};
 use manifest::kept::{Authorities, ClaimChange, Credential, KEY_ANNOTATION, KeptClaims, Owner};
-use model::{ClusterName, ObjectName, ObjectRef, Timestamp};
+use model::{ClusterName, FactChange, ObjectName, ObjectRef, Timestamp};
 use redb::{ReadableTable as _, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -120,8 +120,8 @@ impl Waiting {
 #[derive(Default)]
 pub(crate) struct Mailbox {
     waiting: Mutex<Waiting>,
-    /// What somebody has let go, and until when.
-    released: Mutex<BTreeMap<ObjectRef, Timestamp>>,
+    /// What somebody has said of an object, the last word on each.
+    orders: Mutex<BTreeMap<ObjectRef, FactChange>>,
     home: Mutex<Option<Sender<Signal>>>,
 }
 
@@ -136,8 +136,8 @@ impl Mailbox {
         self.remind();
     }
 
-    pub(crate) fn post_release(&self, object: ObjectRef, until: Timestamp) {
-        lock(&self.released).insert(object, until);
+    pub(crate) fn post_order(&self, object: ObjectRef, order: FactChange) {
+        lock(&self.orders).insert(object, order);
         self.remind();
     }
 
@@ -294,12 +294,12 @@ impl Database {
     /// Has this home be told of claims that change from now on.
     pub(crate) fn tell(&self, home: Sender<Signal>) {
         *lock(&self.mailbox.waiting) = Waiting::default();
-        lock(&self.mailbox.released).clear();
+        lock(&self.mailbox.orders).clear();
         *lock(&self.mailbox.home) = Some(home);
     }
 
-    pub(crate) fn take_released(&self) -> BTreeMap<ObjectRef, Timestamp> {
-        std::mem::take(&mut lock(&self.mailbox.released))
+    pub(crate) fn take_orders(&self) -> BTreeMap<ObjectRef, FactChange> {
+        std::mem::take(&mut lock(&self.mailbox.orders))
     }
 
     /// Some of those that wait; of the others the home is told again.

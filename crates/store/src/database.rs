@@ -13,7 +13,7 @@ use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefiniti
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{AUTHORITIES, CLAIMS, CREDENTIALS, ClaimRow, MOMENTS, Mailbox};
-use crate::held::{HELD, RELEASES, RESTING};
+use crate::held::{DRAINS, HELD, RELEASES, RESTING};
 use crate::ports::PORTS;
 
 /// `Kind/namespace/name` to a [`Record`] in JSON.
@@ -119,7 +119,7 @@ impl Database {
             for table in [BESIDE, SERIALS, KEPT, ADDRESSES, HUB, AUTHORITIES, CREDENTIALS, CLAIMS, MOMENTS] {
                 transaction.open_table(table)?;
             }
-            for table in [HELD, RESTING, RELEASES, PORTS] {
+            for table in [HELD, RESTING, RELEASES, DRAINS, PORTS] {
                 transaction.open_table(table)?;
             }
             let mut meta = transaction.open_table(META)?;

@@ -1,10 +1,11 @@
-//! What is held although nobody asks for it any more, what rests after it was given up, and what somebody has let go.
+//! What is held although nobody asks for it any more, what rests after it was given up, and what somebody has let go or had drained.
 
 use std::collections::BTreeMap;
 
 use manifest::dns_endpoint::EndpointSpec;
+use model::identity::Kind;
 use model::resource::{Endpoint, HeldClaims, Place, Resting};
-use model::{DnsName, FactChange, ObjectName, ObjectRef, Since, Timestamp};
+use model::{ClusterName, DnsName, FactChange, ObjectName, ObjectRef, Since, Timestamp};
 use redb::{ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,8 @@ pub(crate) const HELD: Table = TableDefinition::new("held");
 pub(crate) const RESTING: Table = TableDefinition::new("resting");
 /// `Zone//name` or `Tenant//name` to the moment until which everything may go, in eight octets.
 pub(crate) const RELEASES: Table = TableDefinition::new("releases");
+/// `Cluster//name` to the moment since which no federated traffic goes there, in eight octets.
+pub(crate) const DRAINS: Table = TableDefinition::new("drains");
 
 const NAME: &str = "name/";
 const SUBTREE: &str = "subtree/";
@@ -79,16 +82,38 @@ impl Database {
             table.insert(key(object).as_str(), until.0.to_be_bytes().as_slice())?;
             Ok(until)
         })?;
-        self.mailbox.post_release(object.clone(), until);
+        self.mailbox.post_order(object.clone(), FactChange::Released(object.clone(), until));
         Ok(())
     }
 
-    /// What an earlier process held, had rest and was told to let go.
+    /// Has no federated traffic sent to a cluster since then, or sends it there again. Returns once it is on disk; the home is
+    /// told.
+    pub fn drain(&self, cluster: &ClusterName, since: Option<Timestamp>) -> Result<(), DatabaseError> {
+        let object = ObjectRef::cluster_scoped(Kind::Cluster, cluster.into());
+        self.write_with(|transaction| {
+            let mut table = transaction.open_table(DRAINS)?;
+            match since {
+                Some(since) => _ = table.insert(key(&object).as_str(), since.0.to_be_bytes().as_slice())?,
+                None => _ = table.remove(key(&object).as_str())?,
+            }
+            Ok(())
+        })?;
+        self.mailbox.post_order(object, FactChange::Drained(cluster.clone(), since));
+        Ok(())
+    }
+
+    /// What an earlier process held, had rest and was told to let go or to drain.
     pub(crate) fn recall_held(&self) -> Result<Vec<FactChange>, DatabaseError> {
         let wrong = |place: &str| DatabaseError::Entry(place.into());
         let mut facts = Vec::new();
         self.visit(RELEASES, "", |place, value| {
             let read = || Some(FactChange::Released(object(place)?, moment(value)?));
+            facts.push(read().ok_or_else(|| wrong(place))?);
+            Ok(())
+        })?;
+        self.visit(DRAINS, "", |place, value| {
+            let cluster = || object(place)?.name.as_str().parse().ok();
+            let read = || Some(FactChange::Drained(cluster()?, Some(moment(value)?)));
             facts.push(read().ok_or_else(|| wrong(place))?);
             Ok(())
         })?;
@@ -221,8 +246,12 @@ mod tests {
         let zone = ObjectRef::cluster_scoped(Kind::Zone, "main".parse().unwrap());
         open().release(&zone, Timestamp(11)).unwrap();
         open().release(&zone, Timestamp(10)).unwrap();
+        for (cluster, since) in [("c1", Some(13)), ("c2", Some(14)), ("c1", None)] {
+            open().drain(&cluster.parse().unwrap(), since.map(Timestamp)).unwrap();
+        }
         let expected = [
             FactChange::Released(zone, Timestamp(11)),
+            FactChange::Drained("c2".parse().unwrap(), Some(Timestamp(14))),
             FactChange::Held("acme".parse().unwrap(), vec![claims("a")]),
             FactChange::Resting(vec![(Place::Subtree(name), resting(Some("uid")))]),
         ];

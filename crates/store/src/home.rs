@@ -254,11 +254,10 @@ impl Home {
         Ok(self.database.all_claims()?.into_iter().map(|(object, row)| claim_fact(object, Some(row))).collect())
     }
 
-    /// What agents claimed since the last time, and what somebody has let go. A cluster may have gone while its agent was speaking.
+    /// What agents claimed since the last time, and what somebody has let go or had drained. A cluster may have gone while its agent was speaking.
     fn take_claims(&mut self) -> Vec<FactChange> {
         let changed = self.database.take_changed_claims();
-        let released = self.database.take_released().into_iter();
-        let released = released.map(|(object, until)| FactChange::Released(object, until));
+        let orders = self.database.take_orders().into_values();
         let is_late =
             |row: &ClaimRow| !row.cluster.parse().is_ok_and(|cluster| is_held(&self.held, &cluster, &row.uid));
         let late = changed.values().flatten().any(is_late);
@@ -269,7 +268,7 @@ impl Home {
             );
         }
         let claimed = changed.into_iter().map(|(object, row)| claim_fact(object, row.filter(|row| !is_late(row))));
-        claimed.chain(released).collect()
+        claimed.chain(orders).collect()
     }
 
     /// Takes away what agents claimed for clusters that are gone now.

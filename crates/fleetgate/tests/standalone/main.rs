@@ -10,6 +10,7 @@ mod brake;
 mod crash;
 mod demo;
 mod diff;
+mod drain;
 mod egress;
 mod explain;
 mod explain_requests;

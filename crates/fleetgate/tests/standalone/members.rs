@@ -106,10 +106,11 @@ pub(crate) struct Fixture {
     pub(crate) near: Member,
     pub(crate) far: Member,
     pub(crate) fleet: Fleet,
+    command: Command,
 }
 
 impl Fixture {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
@@ -151,7 +152,16 @@ impl Fixture {
         }
         command.args(["--http", "127.0.0.1:0", "--https", &shared.to_string()]);
         command.arg("--geo").arg(fleet.folder().join("places.txt"));
-        Self { server: Server::start(&command), near, far, fleet }
+        std::fs::write(fleet.root().join("admin"), "an-admin-credential-of-some-length").unwrap();
+        command.arg("--admin-credential").arg(fleet.root().join("admin"));
+        Self { server: Server::start(&command), near, far, fleet, command }
+    }
+
+    /// Another process in the place of one that is killed.
+    pub(crate) fn restart(&mut self) {
+        self.server.process.signal("KILL").unwrap();
+        self.server.process.wait_for_exit(PATIENCE).unwrap();
+        self.server = Server::start(&self.command);
     }
 
     fn curl(&self, scheme: &str, arguments: &[&str]) -> Output {

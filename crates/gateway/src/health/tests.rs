@@ -165,7 +165,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         location: Location::default(),
         api_server: Upstream::Addresses(addresses.to_vec()),
         services: Vec::new(),
-        nodes: Vec::new(),
+        nodes: Arc::default(),
         ingress: IngressMode::Nodes,
         controller: model::resource::IngressController::default(),
         allowed_sources: [].into(),
@@ -174,6 +174,7 @@ fn snapshot(clusters: &[&[SocketAddr]]) -> Snapshot {
         access: None,
         resolver: model::resolver::ResolverPart::default(),
         kept: None,
+        drained: None,
         hindrance: None,
         closed: None,
     });

@@ -253,7 +253,7 @@ fn cluster(member: Member) -> Cluster {
         location: Location::default(),
         api_server: Upstream::Addresses(member.upstreams),
         services: Vec::new(),
-        nodes: Vec::new(),
+        nodes: Arc::default(),
         ingress: if member.inside.is_some() { IngressMode::Hub } else { IngressMode::Nodes },
         controller: IngressController {
             inside: Arc::new(member.inside.unwrap_or_default()),
@@ -265,6 +265,7 @@ fn cluster(member: Member) -> Cluster {
         access: None,
         resolver: model::resolver::ResolverPart::default(),
         kept: None,
+        drained: None,
         hindrance: None,
         closed: None,
     }

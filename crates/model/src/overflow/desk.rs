@@ -23,7 +23,7 @@ use crate::overflow::table::{Basis, Origin, Out, Room, Table};
 use crate::overflow::waterfall::{Edge, MAX_CLUSTERS, MAX_ORIGINS, pour};
 use crate::overflow::{UNLIMITED, seconds_between};
 use crate::routes::{Entry, HttpTable, Member};
-use crate::steering::Known;
+use crate::steering::{Known, Unhealthy};
 use direct::Direct;
 use services::{ServiceKey, Services};
 
@@ -337,10 +337,12 @@ fn health(place: &Place, member: &Member, told: &Told<'_>) -> (Option<Out>, bool
         failing += usize::from(seen.is_some_and(|seen| seen.failing) && told.who_checks.contains(edge));
         ejected |= seen.is_some_and(|seen| seen.ejected);
     }
+    let of_hub = place.entry.known(member, Known::default()).unhealthy;
     let out = if !has_address {
         Some(Out::Unreachable)
-    } else if place.entry.known(member, Known::default()).unhealthy.is_some() {
-        // The hub says so.
+    } else if of_hub == Some(Unhealthy::Drained) {
+        Some(Out::Drained)
+    } else if of_hub.is_some() {
         Some(Out::NoReadyPods)
     } else if failing * 2 > told.who_checks.len() {
         Some(Out::Unhealthy)

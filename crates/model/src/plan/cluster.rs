@@ -155,6 +155,9 @@ pub(super) fn part(
     ClusterPart {
         apex: zone.domain.clone(),
         id: cluster.id.clone(),
+        location: cluster.location.clone(),
+        nodes: Arc::clone(&cluster.nodes),
+        drained: cluster.drained,
         names,
         authoritative: zone.authoritative,
         hand_out: zone.hand_out,
@@ -329,8 +332,18 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
         kept: part.kept_set(),
         resolver: cluster.resolver.place,
     };
-    let conditions = [published, nodes_ready, door_open(cluster)].into_iter().chain(ingress_routed(cluster));
+    let conditions = [published, nodes_ready, door_open(cluster)].into_iter();
+    let conditions = conditions.chain(ingress_routed(cluster)).chain(drained(cluster));
     Status::accepted(conditions, detail)
+}
+
+/// That nobody is sent there, where somebody wants that.
+fn drained(cluster: &Cluster) -> Option<Condition> {
+    let (name, since) = (&cluster.name, cluster.drained?);
+    let message = format!(
+        "federated traffic goes to other clusters since {since}; `fleetgate drain {name} --undo` lets it come back"
+    );
+    Some(Condition::new(Condition::DRAINED, true, "Drained", message))
 }
 
 /// Whether it is known where its ingress controller is reached through the tunnel, of a cluster that is reached so.
@@ -370,6 +383,7 @@ fn state(cluster: &Cluster, published: &Condition, nodes_ready: &Condition) -> &
     match cluster.access.as_ref().map(|access| access.reachable) {
         Some(Some(false)) => "Unreachable",
         Some(None) if cluster.nodes.is_empty() => "Pending",
+        _ if cluster.drained.is_some() => "Drained",
         _ if cluster.ingress == IngressMode::Nodes && !nodes_ready.holds => "NoReadyNodes",
         _ if !published.holds => "NotPublished",
         _ => "Ready",

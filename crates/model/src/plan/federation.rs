@@ -190,6 +190,7 @@ impl Federation {
                     && before.location == after.location
                     && before.controller == after.controller
                     && before.ingress == after.ingress
+                    && before.drained == after.drained
             }
             _ => false,
         };

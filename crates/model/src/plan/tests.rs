@@ -6,6 +6,7 @@ mod brake;
 mod federation;
 mod fleet;
 mod gate;
+mod history;
 mod hub;
 mod inside;
 mod properties;

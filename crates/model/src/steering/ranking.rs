@@ -43,9 +43,12 @@ where
     }
     let panic = ranking.situation == Situation::Panic;
     let places = ranking.places_mut();
+    // Checks may be wrong about a member; who drained it is not. But rather there than nowhere.
+    let spares_drained = places.iter().any(|place| place.unhealthy != Some(Unhealthy::Drained));
     let mut top = Class::Unhealthy;
     for place in &mut *places {
-        place.key.class = place.class(panic);
+        let is_spared = spares_drained && place.unhealthy == Some(Unhealthy::Drained);
+        place.key.class = place.class(panic && !is_spared);
         top = top.min(place.key.class);
     }
     let is_weighted = matches!(asked.steering, Steering::Weighted(_));

@@ -83,7 +83,7 @@ fn everybody_is_told_why() {
     let berlin_eu = Whereabouts { coordinates: berlin.coordinates, ..in_eu };
     let order = Steering::Failover(vec![name("c"), name("a")]);
     let heavy = weights(&[("a", 30), ("b", 10)]);
-    let rows: [Row<'_>; 29] = [
+    let rows: [Row<'_>; 30] = [
         (&Steering::Geo, berlin, &[], Situation::Usual, &[]),
         (
             &Steering::Geo,
@@ -104,7 +104,14 @@ fn everybody_is_told_why() {
             berlin,
             &["a @40.7,-74.0 drained", "b @50.1,8.7 ejected", "c @48.9,2.4 unready"],
             Situation::Panic,
-            &["b: nearest: 422 km", "c: farther: 871 km", "a: farther: 6386 km"],
+            &["b: nearest: 422 km", "c: farther: 871 km", "a: unhealthy: drained"],
+        ),
+        (
+            &Steering::Geo,
+            berlin,
+            &["a @40.7,-74.0 drained", "b @50.1,8.7 drained"],
+            Situation::Panic,
+            &["b: nearest: 422 km", "a: farther: 6386 km"],
         ),
         (
             &Steering::Geo,
@@ -421,16 +428,20 @@ proptest! {
         // Nobody who is unhealthy comes before somebody who is healthy.
         let out = |member: usize| clusters[member].known.unhealthy.is_some();
         let all_out = clusters.iter().all(|cluster| cluster.known.unhealthy.is_some());
-        prop_assert!(all_out || members.is_sorted_by_key(|member| out(*member)), "{:?}", reasons);
+        // Nor does somebody who is drained come before somebody who is not.
+        let drained = |member: usize| clusters[member].known.unhealthy == Some(Unhealthy::Drained);
+        let all_drained = (0..clusters.len()).all(drained);
+        let is_out = |member: usize| out(member) && (!all_out || (drained(member) && !all_drained));
+        prop_assert!(members.is_sorted_by_key(|member| is_out(*member)), "{:?}", reasons);
         prop_assert_eq!(ranking.situation == Situation::Panic, all_out && !clusters.is_empty());
         for Ranked { member, reason } in &reasons {
-            prop_assert_eq!(matches!(reason, Reason::Unhealthy(_)), out(*member) && !all_out);
+            prop_assert_eq!(matches!(reason, Reason::Unhealthy(_)), is_out(*member));
         }
 
         // Who has no weight gets nothing as long as somebody healthy has one.
         if let (Steering::Weighted(weights), Some(first)) = (&steering, members.first()) {
             let weight = |member: usize| weights.get(&clusters[member].name).copied().unwrap_or_default();
-            let can = |member: &usize| (all_out || !out(*member)) && weight(*member) > 0;
+            let can = |member: &usize| !is_out(*member) && weight(*member) > 0;
             prop_assert!(weight(*first) > 0 || !members.iter().any(can));
         }
 

@@ -165,6 +165,14 @@ impl Federation {
                         unready.entry(*backend).or_default().extend(why);
                     }
                 }
+                if cluster.drained.is_some() {
+                    outcome = Err(Refusal::Drained { cluster: name.clone() });
+                    for backend in &backends {
+                        let members = unready.entry(*backend).or_default();
+                        members.retain(|(member, _)| member != name);
+                        members.push((name.clone(), Unhealthy::Drained));
+                    }
+                }
             }
             clusters.insert(name.clone(), outcome);
         }

@@ -1,6 +1,6 @@
 //! Federated ingress: who serves which host, by which clusters, and what everybody is told.
 
-use super::fleet::{Fleet, facts};
+use super::fleet::{Fleet, at, facts};
 use crate::fact::FactChange;
 use crate::identity::Kind;
 use crate::ingress::Steering;
@@ -451,6 +451,42 @@ fn what_makes_no_difference_changes_nothing() {
     let before = std::sync::Arc::clone(&fleet.planned.snapshot);
     let planned = fleet.planner.apply(again, super::fleet::at(1003));
     assert!(std::sync::Arc::ptr_eq(&before, &planned.snapshot));
+}
+
+/// Whether its object says so, or somebody ordered it beside that; a later cluster of the name is not meant.
+#[test]
+fn nobody_is_sent_to_a_drained_member_while_there_is_another() {
+    let a1 =
+        |more: &str| format!("cluster a1 tenant=acme labels=env:prod https=192.0.2.11:443 nodes=192.0.2.101 {more}");
+    let drained = |since: Option<u64>| FactChange::Drained("a1".parse().unwrap(), since.map(at));
+    let told = |fleet: &Fleet| (fleet.ingress("acme/web")[1].clone(), fleet.request("www.acme.test/").unwrap());
+    let (in_use, out) =
+        (("a1".to_owned(), "web web a1,a2".to_owned()), ("a1: Drained".to_owned(), "web web !a1,a2".to_owned()));
+
+    let mut fleet = planned("ingress acme/web www.acme.test/");
+    assert_eq!(told(&fleet), in_use);
+    fleet.plan(1002, &a1("drained=1001"));
+    assert_eq!(told(&fleet), out);
+    let condition = fleet.condition(Kind::Cluster, "a1", Condition::DRAINED);
+    assert!(condition.holds && condition.message.contains("`fleetgate drain a1 --undo`"), "{condition:?}");
+    // What an object says, no order takes back.
+    fleet.planned = fleet.planner.apply([drained(None)], at(1003));
+    assert_eq!(told(&fleet), out);
+    fleet.plan(1004, &a1(""));
+    assert_eq!(told(&fleet), in_use);
+
+    fleet.planned = fleet.planner.apply([drained(Some(1005))], at(1005));
+    assert_eq!(told(&fleet), out);
+    assert_eq!(fleet.planned.snapshot.cluster(&"a1".parse().unwrap()).unwrap().drained, Some(at(1005)));
+    // New facts of the same cluster leave the order alone; another cluster of the name is not meant by it.
+    fleet.plan(1006, &a1("class=nginx"));
+    assert_eq!(told(&fleet), out);
+    fleet.plan(1007, &format!("gone cluster a1\n{}", a1("since=1006")));
+    assert_eq!(told(&fleet), in_use);
+    fleet.planned = fleet.planner.apply([drained(Some(1008))], at(1008));
+    assert_eq!(told(&fleet), out);
+    fleet.planned = fleet.planner.apply([drained(None)], at(1009));
+    assert_eq!(told(&fleet), in_use);
 }
 
 /// What was seen in a member: what is told of it, and whether requests go there.

@@ -566,6 +566,7 @@ fn cluster(name: &str, settings: &Settings<'_>) -> Cluster {
         limits: settings.limits(),
         resolver: ResolverPart::default(),
         kept: settings.get("kept").map(|text| kept_set(name, text)),
+        drained: settings.get("drained").map(|seconds| at(parse(seconds))),
         hindrance: settings.has("proof").then_some(Refusal::NotYet("spec.proof")),
         closed: None,
     }

@@ -115,6 +115,7 @@ fn placed() -> Vec<&'static str> {
         "https=192.0.2.1:443 access=reachable placed=acme/web:unready,acme/web2:missing",
         "https=192.0.2.1:443 access=reachable placed=acme/web:pending,initech/web:foreign cut",
         "https=192.0.2.1:443 access=unreachable placed=acme/web:unready",
+        "https=192.0.2.1:443 access=reachable placed=acme/web:unready drained=3",
     ]
 }
 
