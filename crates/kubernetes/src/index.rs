@@ -223,6 +223,9 @@ impl Index {
         let mut named = BTreeSet::new();
         let manifest = manifest::hub::read(object.kind, value.clone(), &mut |source| self.find(&source, &mut named));
         let (since, generation) = (since(&value), value["metadata"]["generation"].as_i64());
+        if let Some(reason) = manifest::hub::unread_annotation(&value) {
+            tracing::warn!(%object, "nothing is let go: {reason}");
+        }
         let mut numbers = Vec::new();
         match manifest {
             Err(reason) => {

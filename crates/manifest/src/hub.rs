@@ -18,7 +18,7 @@ use crate::dns_endpoint::{CLUSTER_LABEL, DnsEndpointSpec};
 use crate::document::{Manifest, Value};
 use crate::federation::FederationPolicySpec;
 use crate::ingress;
-use crate::labels;
+use crate::labels::{self, DRAINED, RELEASED};
 use crate::named::{Home, Lookup, Named, WrongFile};
 use crate::status::{AddressPoolStatus, ClusterStatus, ReverseZoneStatus, TenantStatus, ZoneStatus};
 use crate::tenant::TenantSpec;
@@ -32,12 +32,12 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         Kind::Zone => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, ZoneSpec>>(object)?;
             let zone = spec.into_model(metadata.name.0.clone(), &mut lookup).map_err(wrong_file)?;
-            let zone = Zone { released: metadata.moment(labels::RELEASED)?, ..zone };
+            let zone = Zone { released: metadata.released(), ..zone };
             place(kind, metadata.name.0, metadata.namespace, Value::Zone(zone))
         }
         Kind::Cluster => {
             let Object { metadata, spec, status } = parse::<Object<ClusterName, ClusterSpec, ClusterStatus>>(object)?;
-            let drained = metadata.moment(labels::DRAINED)?;
+            let drained = metadata.drained();
             let cluster = spec.into_model(metadata.name.0.clone(), metadata.labels, status, &mut lookup);
             let cluster = Cluster { drained, ..cluster.map_err(wrong_file)? };
             let value = Value::Cluster(Box::new(cluster));
@@ -45,7 +45,7 @@ pub fn read(kind: Kind, object: Json, named: Named<'_>) -> Result<Manifest, Stri
         }
         Kind::Tenant => {
             let Object { metadata, spec, .. } = parse::<Object<ObjectName, TenantSpec>>(object)?;
-            let released = metadata.moment(labels::RELEASED)?;
+            let released = metadata.released();
             let tenant = Tenant { released, ..spec.into_model(metadata.name.0.clone()) };
             place(kind, metadata.name.0, metadata.namespace, Value::Tenant(tenant))
         }
@@ -108,6 +108,13 @@ pub fn reverse_numbers(pool: &Json) -> Vec<(DnsName, Number)> {
     zones.into_iter().filter_map(number).collect()
 }
 
+/// Why an annotation by which something is let go does not count.
+pub fn unread_annotation(object: &Json) -> Option<String> {
+    let annotation =
+        object.pointer("/metadata/annotations").and_then(|annotations| annotations.get(RELEASED)?.as_str());
+    labels::moment(RELEASED, annotation).err()
+}
+
 #[derive(Deserialize)]
 #[serde(bound = "N: Written, S: DeserializeOwned, T: DeserializeOwned")]
 struct Object<N, S, T = IgnoredAny> {
@@ -137,10 +144,16 @@ struct Metadata<N> {
 }
 
 impl<N> Metadata<N> {
-    /// What an annotation says that is a moment.
-    fn moment(&self, name: &str) -> Result<Option<Timestamp>, String> {
-        let annotation = self.annotations.get(name).map(String::as_str);
-        labels::moment(name, annotation).map_err(|reason| format!("metadata.annotations: {reason}"))
+    /// Until when what was held is let go. Whoever wrote what cannot be read has let go nothing, and [`unread_annotation`] says so: no
+    /// hub checks annotations, and a slip of the pen must not take a Zone away.
+    fn released(&self) -> Option<Timestamp> {
+        labels::moment(RELEASED, self.annotations.get(RELEASED).map(String::as_str)).unwrap_or_default()
+    }
+
+    /// Since when it is drained. Whoever wrote anything there wants that.
+    fn drained(&self) -> Option<Timestamp> {
+        let since = labels::moment(DRAINED, self.annotations.get(DRAINED).map(String::as_str));
+        since.unwrap_or(Some(Timestamp::default()))
     }
 }
 

@@ -104,6 +104,8 @@ fn data_planes_can_neither_read_kubeconfigs_nor_write(hub: &Hub) {
         ("controller", "create", "validatingwebhookconfigurations/another", "", "no"),
         ("gateway", "patch", "secrets/fleetgate-admission", NAMESPACE, "no"),
         ("controller", "patch", "clusters.fleetgate.dev/status", "", "yes"),
+        ("controller", "patch", "clusters.fleetgate.dev", "", "yes"),
+        ("gateway", "patch", "clusters.fleetgate.dev", "", "no"),
         ("controller", "delete", "clusters.fleetgate.dev", "", "no"),
         ("controller", "create", "dnsendpoints.externaldns.k8s.io", "fleetgate-publish", "yes"),
         ("controller", "create", "dnsendpoints.externaldns.k8s.io", "acme", "no"),

@@ -7,6 +7,7 @@ mod agents;
 mod bad_input;
 mod brake;
 mod disk;
+mod drain;
 mod external_dns;
 mod fixture;
 mod leaders;

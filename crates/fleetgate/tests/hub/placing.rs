@@ -5,7 +5,7 @@ use testbed::ApiServer;
 
 use crate::fixture::{Server, ZONE, eventually, field, hub, kubeconfig_secret, wait_for_answer, watched_cluster};
 
-const SHOP: &str = "\
+pub(crate) const SHOP: &str = "\
 apiVersion: fleetgate.dev/v1alpha1
 kind: FederationPolicy
 metadata: {name: straight}

@@ -340,9 +340,10 @@ pub(super) fn status(cluster: &Cluster, draft: &Draft, zone: &Zone, part: &Clust
 /// That nobody is sent there, where somebody wants that.
 fn drained(cluster: &Cluster) -> Option<Condition> {
     let (name, since) = (&cluster.name, cluster.drained?);
-    let message = format!(
-        "federated traffic goes to other clusters since {since}; `fleetgate drain {name} --undo` lets it come back"
-    );
+    // Whoever wrote it by hand need not say since when.
+    let since = if since == Timestamp::default() { String::new() } else { format!(" since {since}") };
+    let message =
+        format!("federated traffic goes to other clusters{since}; `fleetgate drain {name} --undo` lets it come back");
     Some(Condition::new(Condition::DRAINED, true, "Drained", message))
 }
 
