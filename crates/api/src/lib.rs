@@ -16,6 +16,7 @@ mod overflow;
 pub mod peers;
 mod release;
 mod resolver;
+mod routes;
 pub mod state;
 
 pub use access::AdminCredential;

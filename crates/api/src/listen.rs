@@ -27,6 +27,7 @@ use crate::overflow;
 use crate::peers;
 use crate::release;
 use crate::resolver;
+use crate::routes;
 use crate::state::State;
 
 /// OpenMetrics, which is what `prometheus-client` writes.
@@ -67,6 +68,7 @@ impl Interface {
                 .route("/v1/refusals", get(objects::refusals))
                 .route("/v1/records", get(objects::records))
                 .route("/v1/history", get(history::list))
+                .route("/v1/routes", get(routes::list))
                 .route("/v1/explain", get(explain::explain))
                 .route("/v1/load", get(load::list))
                 .route("/v1/links", get(links::list))

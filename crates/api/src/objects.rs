@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +11,7 @@ use model::identity::Kind;
 use model::listing;
 use model::overflow::Failing;
 use model::policy::Refused;
-use model::{ObjectName, ObjectRef, Snapshot};
+use model::{DnsName, ObjectName, ObjectRef, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{Database, DatabaseError, Record};
@@ -65,13 +66,28 @@ pub(crate) async fn list(
     Ok(Json(json!({ "apiVersion": "v1", "kind": "List", "items": items })))
 }
 
-/// Everything that is in DNS now, set by set.
-pub(crate) async fn records(Shared(state): Shared<Arc<State>>) -> Json<Value> {
-    let listing = state.snapshot.load().listing();
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Below {
+    under: Option<String>,
+}
+
+/// What is in DNS now, set by set: everything, or what is at a name or below it (`?under=NAME`).
+pub(crate) async fn records(
+    Shared(state): Shared<Arc<State>>,
+    below: Result<Query<Below>, QueryRejection>,
+) -> Result<Json<Value>, Failure> {
+    let bad = |code, reason: String| Failure::new(StatusCode::BAD_REQUEST, code, reason);
+    let Query(below) = below.map_err(|rejection| bad("BadQuery", rejection.body_text()))?;
+    let apex = match &below.under {
+        Some(name) => DnsName::parse(name).map_err(|error| bad("BadName", format!("under: {error}")))?,
+        None => DnsName::root(),
+    };
+    let listing = state.snapshot.load().listing_under(&apex);
     let sets = listing.into_iter().map(|((name, rtype), set)| {
         json!({ "name": name.to_string(), "type": listing::type_name(rtype), "ttl": set.ttl, "records": set.records })
     });
-    Json(json!({ "sets": sets.collect::<Vec<_>>() }))
+    Ok(Json(json!({ "sets": sets.collect::<Vec<_>>() })))
 }
 
 pub(crate) async fn get_one(

@@ -30,6 +30,11 @@ pub struct Insight {
 }
 
 impl Insight {
+    /// Where names of the agents' door lead, in a process that has it.
+    pub fn agents(&self) -> Option<&Arc<Route>> {
+        self.agents.as_ref()
+    }
+
     /// How many connections of a door have not said yet where they want to go; `None` where there is no such door.
     pub(crate) fn undecided(&self, kind: DoorKind) -> Option<u64> {
         let counts = self.doors.iter().filter(|door| door.0 == kind).map(|(_, openings)| u64::from(openings.count()));

@@ -19,29 +19,37 @@ pub struct Set {
 impl Snapshot {
     /// What is published, by us or by others.
     pub fn listing(&self) -> Listing {
+        self.listing_under(&DnsName::root())
+    }
+
+    /// The same of one name and all below it.
+    pub fn listing_under(&self, apex: &DnsName) -> Listing {
         let mut listing = Listing::new();
         for zone in self.zones() {
-            add(&mut listing, &zone.names);
+            add(&mut listing, apex, &zone.names);
             for (name, set) in zone.file.iter().flat_map(|file| {
                 file.names().flat_map(move |name| name.sets.clone().map(move |number| (name.wire, file.set(number))))
             }) {
                 let Ok(name) = DnsName::from_wire(name) else { continue };
+                if !name.is_at_or_under(apex) {
+                    continue;
+                }
                 let records = set.records().map(|wire| text(set.rtype, wire));
                 insert(&mut listing, name, set.rtype, set.ttl, records.collect());
             }
         }
         for cluster in self.clusters.values() {
-            add(&mut listing, &cluster.names);
+            add(&mut listing, apex, &cluster.names);
         }
         for held in self.names.values() {
-            add(&mut listing, std::slice::from_ref(&held.records));
+            add(&mut listing, apex, std::slice::from_ref(&held.records));
         }
         listing
     }
 }
 
-fn add(listing: &mut Listing, names: &[NameRecords]) {
-    for name in names {
+fn add(listing: &mut Listing, apex: &DnsName, names: &[NameRecords]) {
+    for name in names.iter().filter(|name| name.name.is_at_or_under(apex)) {
         for set in name.records.iter() {
             insert(listing, name.name.clone(), set.data.rtype(), set.ttl, set.data.to_text());
         }

@@ -62,6 +62,11 @@ impl HttpTable {
         self.apps.iter()
     }
 
+    /// Rules without a host, by the suffixes below which they count, in no order.
+    pub fn elsewhere(&self) -> impl Iterator<Item = (&DnsName, &Arc<Host>)> {
+        self.elsewhere.iter()
+    }
+
     /// Every entry of an Ingress, as often as a route leads to it.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         let hosts = self.hosts.values().chain(self.elsewhere.values());

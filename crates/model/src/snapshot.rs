@@ -87,6 +87,16 @@ impl Snapshot {
         self.routes_by_server_name.iter()
     }
 
+    /// Every cluster id and the route that it selects, in no order.
+    pub fn routes_by_id(&self) -> impl Iterator<Item = (&ClusterId, &Arc<Route>)> {
+        self.routes_by_id.iter()
+    }
+
+    /// Where TLS goes by `apps` wildcards, by what those stand under, in no order.
+    pub fn apps_routes(&self) -> impl Iterator<Item = (&DnsName, &Arc<Route>)> {
+        self.apps_routes.iter()
+    }
+
     /// Where HTTP requests go.
     pub fn http(&self) -> &HttpTable {
         &self.http
