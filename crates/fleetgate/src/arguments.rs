@@ -8,6 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manifest::text::Span;
 use model::Cidr;
 
+use crate::admin::AdminOptions;
+use crate::get::What;
+use crate::paint::Colors;
 use crate::replicas::{LinksOptions, RelayOptions};
 
 /// Where `get` and `explain` ask and `demo` listens when nothing else is said.
@@ -15,10 +18,33 @@ pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9630";
 /// Where Fleetgate is installed on a hub.
 pub(crate) const DEFAULT_NAMESPACE: &str = "fleetgate-system";
 
+const GET_EXAMPLES: &str = "\
+Examples:
+  fleetgate get clusters                       all clusters, with their state
+  fleetgate get cluster c1 -o yaml             one of them, with everything that is said of it
+  fleetgate get names c1.fleet.example         what is in DNS there and below
+  fleetgate get routes c1                      every way into a cluster, and its limits
+  fleetgate get dnsendpoints -n acme           a tenant's records
+  fleetgate get refusals                       what is refused, and why";
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  fleetgate explain api.c1.fleet.example                             a connection by server name, and DNS
+  fleetgate explain --tlv c1 --from 192.0.2.7                        a connection by cluster id, of a client
+  fleetgate explain https://www.shop.example/cart --from 203.0.113.7 a request";
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  fleetgate check --fleet fleet/                           what would be refused
+  fleetgate check --fleet fleet/ --diff                    and what would resolve differently than now
+  fleetgate check --fleet new/ --diff --against old/       of two folders";
+
 /// The front door and the phone book of a fleet of Kubernetes clusters.
 #[derive(Debug, Parser)]
 #[command(version, about, propagate_version = true)]
 pub(crate) struct Arguments {
+    /// Whether what is printed has colours
+    // Last, as it says nothing of what a command does.
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, display_order = 900)]
+    pub(crate) color: Colors,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -35,10 +61,13 @@ pub(crate) enum Command {
     /// On a hub: take connections for control planes
     Gateway(Box<GatewayOptions>),
     /// Check a folder of manifests without serving it; exits with 1 when something is wrong
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckOptions),
-    /// Show objects of a running fleetgate with their status, `names` for what is in DNS, or `refusals` for everything that is refused
+    /// Show what a running fleetgate has: objects with their status, names in DNS, routes, and what is refused
+    #[command(after_help = GET_EXAMPLES)]
     Get(GetOptions),
-    /// Say beforehand where a request, a connection, or a DNS query, would go and which rule decides
+    /// Say where a request, a connection or a DNS query would go, and which rule decides
+    #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainOptions),
     /// Issue, list and revoke what agents are started with
     #[command(subcommand)]
@@ -580,17 +609,16 @@ pub(crate) struct CheckOptions {
     /// The folder to compare with, instead of a running fleetgate
     #[arg(long, value_name = "DIR", requires = "diff")]
     pub(crate) against: Option<PathBuf>,
-    /// Where the running fleetgate's --admin is
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
-    pub(crate) admin: SocketAddr,
+    #[command(flatten)]
+    pub(crate) running: AdminOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetOptions {
-    /// What to show: zones, tenants, clusters, ..., names (what is in DNS) or refusals
-    #[arg(value_name = "KIND")]
-    pub(crate) kind: String,
-    /// One object, or of names those at or below this one; all of the kind when left out
+    /// What to show; what there is when left out
+    #[arg(value_name = "KIND", value_enum, ignore_case = true)]
+    pub(crate) kind: Option<What>,
+    /// One object; of names and routes those at this DNS name or below it, of routes also a cluster; all when left out
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// The namespace, for kinds that have one
@@ -600,7 +628,7 @@ pub(crate) struct GetOptions {
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
     pub(crate) output: OutputFormat,
     #[command(flatten)]
-    pub(crate) running: RunningOptions,
+    pub(crate) running: AdminOptions,
 }
 
 #[derive(Debug, Args)]
@@ -625,21 +653,14 @@ pub(crate) struct ExplainOptions {
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "text")]
     pub(crate) output: ExplainFormat,
     #[command(flatten)]
-    pub(crate) running: RunningOptions,
-}
-
-/// Whom to ask.
-#[derive(Debug, Args)]
-pub(crate) struct RunningOptions {
-    /// Where the running fleetgate's --admin is
-    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN, env = "FLEETGATE_ADMIN")]
-    pub(crate) admin: SocketAddr,
+    pub(crate) running: AdminOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExplainFormat {
     Text,
     Json,
+    Yaml,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

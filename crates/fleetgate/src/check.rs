@@ -1,7 +1,6 @@
 //! `fleetgate check`: says what `serve` would refuse, without serving.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,16 +12,20 @@ use model::snapshot::{Condition, Detail, Status};
 use model::{FactChange, ObjectRef, Planner, Snapshot, Timestamp};
 use store::{Database, Home, RefusedFile};
 
+use crate::advice::{self, Advise as _};
 use crate::arguments::CheckOptions;
+use crate::paint::Paint;
+use crate::table;
+use crate::waiting::Waiting;
 
 mod diff;
 
-pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &CheckOptions, paint: Paint) -> anyhow::Result<ExitCode> {
     let Planned { database, refused, snapshot } = plan(&options.fleet)?;
     let mut problems = 0_usize;
     for refused in &refused {
         problems += refused.mistakes.len();
-        print_mistakes(&options.fleet, refused);
+        print_mistakes(&options.fleet, refused, paint);
     }
     let places: BTreeMap<ObjectRef, (PathBuf, usize)> =
         database.load()?.into_iter().map(|(object, record)| (object, (record.file, record.line))).collect();
@@ -31,7 +34,7 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
     for (object, status) in &objects {
         if let Some(refusal) = status.refusal() {
             problems += 1;
-            print_refusal(&options.fleet, object, status, refusal, &places);
+            print_report(&clash(&options.fleet, object, status, refusal, &places), paint);
         }
         for (number, (part, outcome)) in status.detail.parts().into_iter().enumerate() {
             let Err(Refused { refusal, field }) = outcome else { continue };
@@ -44,23 +47,23 @@ pub(crate) fn run(options: &CheckOptions) -> anyhow::Result<ExitCode> {
                 (_, field) => format!("spec.{field}"),
             };
             let message = format!("{at}: {object}: {part}: {refusal}");
-            print_report(&Report::new(MietteDiagnostic::new(message).with_code(refusal.code())));
+            print_report(&Report::new(MietteDiagnostic::new(message).with_code(refusal.code())), paint);
         }
     }
     if options.diff {
         let before = match &options.against {
             Some(folder) => diff::of_snapshot(&plan(folder)?.snapshot),
-            None => diff::of_server(options.admin)?,
+            None => diff::of_server(&options.running)?,
         };
-        diff::print(&before, &diff::of_snapshot(&snapshot));
+        table::write(&diff::tell(&before, &diff::of_snapshot(&snapshot), paint));
     }
 
     let count = |kind: Kind| objects.iter().filter(|(object, _)| object.kind == kind).count();
     let (zones, tenants, clusters) = (count(Kind::Zone), count(Kind::Tenant), count(Kind::Cluster));
     let verdict = match problems {
-        0 => "all in order".into(),
-        1 => "1 problem".into(),
-        problems => format!("{problems} problems"),
+        0 => paint.green("all in order"),
+        1 => paint.red("1 problem"),
+        problems => paint.red(&format!("{problems} problems")),
     };
     println!("{clusters} clusters, {tenants} tenants, {zones} zones: {verdict}");
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -74,8 +77,9 @@ struct Planned {
 
 /// The very path that `serve` takes, with nothing to remember: without a database nobody was first.
 fn plan(fleet: &Path) -> anyhow::Result<Planned> {
+    let _waiting = Waiting::on(format!("reading {}", fleet.display()));
     let database = Arc::new(Database::in_memory()?);
-    let (_home, update) = Home::open(fleet, Arc::clone(&database), None)?;
+    let (_home, update) = Home::open(fleet, Arc::clone(&database), None).advise(|| advice::of_folder(fleet))?;
     let mut planner = Planner::default();
     let mut outcome = planner.apply(update.facts, Timestamp::default());
     // As if the server had written down who has which address; what depends on that is judged then.
@@ -87,7 +91,7 @@ fn plan(fleet: &Path) -> anyhow::Result<Planned> {
     Ok(Planned { database, refused: update.refused, snapshot: outcome.snapshot })
 }
 
-fn print_mistakes(fleet: &Path, refused: &RefusedFile) {
+fn print_mistakes(fleet: &Path, refused: &RefusedFile, paint: Paint) {
     let path = fleet.join(&refused.file);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     for mistake in &refused.mistakes {
@@ -97,7 +101,8 @@ fn print_mistakes(fleet: &Path, refused: &RefusedFile) {
         // A file that cannot be read as text has nothing to point into.
         let labels = if text.is_empty() { Vec::new() } else { vec![label] };
         let diagnostic = MietteDiagnostic::new(message).with_labels(labels);
-        print_report(&Report::new(diagnostic).with_source_code(NamedSource::new(path.to_string_lossy(), text.clone())));
+        let source = NamedSource::new(path.to_string_lossy(), text.clone());
+        print_report(&Report::new(diagnostic).with_source_code(source), paint);
     }
 }
 
@@ -109,27 +114,26 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
     (0..=wanted.min(end)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-fn print_refusal(
+/// Why an object is refused, and by whom it is beaten, if that is why.
+fn clash(
     fleet: &Path,
     object: &ObjectRef,
     status: &Status,
     refusal: &Condition,
     places: &BTreeMap<ObjectRef, (PathBuf, usize)>,
-) {
+) -> Report {
     let place = |object: &ObjectRef| place(fleet, object, places);
     let (at, code) = (place(object), refusal.reason);
-    match &status.lost_to {
-        None => print_report(&Report::new(
-            MietteDiagnostic::new(format!("{at}: {object}: {}", refusal.message)).with_code(code),
-        )),
+    Report::new(match &status.lost_to {
+        None => MietteDiagnostic::new(format!("{at}: {object}: {}", refusal.message)).with_code(code),
         Some(other) => {
             // Without the server's database nobody can tell; both are named, neither is taken for the first.
             let message = format!("{at}: {object} and {other} ({}) clash: {}", place(other), refusal.message);
             let message = message.replace(", which was first", "");
             let help = "only one of them is served: the one that the server saw first";
-            print_report(&Report::new(MietteDiagnostic::new(message).with_code(code).with_help(help)));
+            MietteDiagnostic::new(message).with_code(code).with_help(help)
         }
-    }
+    })
 }
 
 fn place(fleet: &Path, object: &ObjectRef, places: &BTreeMap<ObjectRef, (PathBuf, usize)>) -> String {
@@ -139,8 +143,8 @@ fn place(fleet: &Path, object: &ObjectRef, places: &BTreeMap<ObjectRef, (PathBuf
     }
 }
 
-fn print_report(report: &Report) {
-    let theme = if std::io::stdout().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+fn print_report(report: &Report, paint: Paint) {
+    let theme = if paint.is_on { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let mut rendered = String::new();
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).without_cause_chain();
     // A width would break paths and reasons in two where nobody can search for them.

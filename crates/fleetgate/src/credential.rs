@@ -12,8 +12,9 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::admin::AdminOptions;
+use crate::admin::{self, AdminOptions};
 use crate::arguments::{OutputFormat, parse_span};
+use crate::paint::Paint;
 use crate::table;
 
 #[derive(Debug, Subcommand)]
@@ -59,10 +60,10 @@ pub(crate) struct RevokeOptions {
     access: AdminOptions,
 }
 
-pub(crate) fn run(command: &CredentialCommand) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: &CredentialCommand, paint: Paint) -> anyhow::Result<ExitCode> {
     match command {
         CredentialCommand::Issue(options) => issue(options),
-        CredentialCommand::List(options) => list(options),
+        CredentialCommand::List(options) => list(options, paint),
         CredentialCommand::Revoke(options) => revoke(options),
     }
 }
@@ -72,7 +73,7 @@ fn issue(IssueOptions { cluster, valid, output, access }: &IssueOptions) -> anyh
     let file = output.as_deref().map(create).transpose()?;
     let wish = json!({ "cluster": cluster, "validSeconds": valid.as_secs() });
     let answer = access.send(Method::POST, "/v1/credentials", Some(&wish));
-    let answer = answer.inspect_err(|_| {
+    let answer = admin::advise_missing(answer, "clusters").inspect_err(|_| {
         if let Some(path) = output {
             let _ = std::fs::remove_file(path);
         }
@@ -93,17 +94,21 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     file.with_context(|| format!("making {}", path.display()))
 }
 
-fn list(ListOptions { output, access }: &ListOptions) -> anyhow::Result<ExitCode> {
+fn list(ListOptions { output, access }: &ListOptions, paint: Paint) -> anyhow::Result<ExitCode> {
     let answer = access.send(Method::GET, "/v1/credentials", None)?;
-    if *output == OutputFormat::Json {
-        println!("{answer:#}");
-        return Ok(ExitCode::SUCCESS);
+    match output {
+        OutputFormat::Json => println!("{answer:#}"),
+        OutputFormat::Yaml => print!("{}", serde_saphyr::to_string(&answer).context("writing YAML")?),
+        OutputFormat::Table => table::show(&to_table(&answer), paint),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_table(answer: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let row = |item: &Value| ["id", "cluster", "holder", "issued", "expires"].map(|field| text(&item[field])).to_vec();
     let rows: Vec<Vec<String>> = answer["items"].as_array().into_iter().flatten().map(row).collect();
-    print!("{}", table::render(&["ID", "CLUSTER", "HOLDER", "ISSUED", "EXPIRES"], &rows));
-    Ok(ExitCode::SUCCESS)
+    table::render(&["ID", "CLUSTER", "HOLDER", "ISSUED", "EXPIRES"], &rows)
 }
 
 fn revoke(RevokeOptions { id, access }: &RevokeOptions) -> anyhow::Result<ExitCode> {

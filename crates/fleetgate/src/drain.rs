@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use hyper::Method;
 
-use crate::admin::AdminOptions;
+use crate::admin::{self, AdminOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainOptions {
@@ -21,7 +21,8 @@ pub(crate) struct DrainOptions {
 
 pub(crate) fn run(DrainOptions { cluster, undo, access }: &DrainOptions) -> anyhow::Result<ExitCode> {
     let method = if *undo { Method::DELETE } else { Method::POST };
-    let answer = access.send(method, &format!("/v1/drain/{cluster}"), None)?;
+    let answer = access.send(method, &format!("/v1/drain/{cluster}"), None);
+    let answer = admin::advise_missing(answer, "clusters")?;
     match answer["drained"].as_str() {
         Some(since) => println!("Cluster {cluster} is drained since {since}: requests and DNS answers lead to others"),
         None => println!("Cluster {cluster} is not drained: requests and DNS answers lead there again"),

@@ -26,7 +26,7 @@ use server::Bound;
 use tokio_util::sync::CancellationToken;
 use tunnel::Target;
 
-use crate::admin::AdminOptions;
+use crate::admin::{self, AdminOptions};
 use crate::arguments::{EndOptions, LogOptions};
 use crate::credential::parse_valid;
 use crate::links::Links;
@@ -174,7 +174,8 @@ fn make_credential(CredentialOptions { cluster, out, valid, access }: &Credentia
     let csr = CertificateParams::default().serialize_request(&key).and_then(|csr| csr.pem());
     let csr = csr.context("making a request for a certificate")?;
     let wish = json!({ "cluster": cluster, "validSeconds": valid.as_secs(), "csr": csr });
-    let answer = access.send(Method::POST, "/v1/credentials/control-plane", Some(&wish))?;
+    let answer = access.send(Method::POST, "/v1/credentials/control-plane", Some(&wish));
+    let answer = admin::advise_missing(answer, "clusters")?;
     let text = |name: &str| answer[name].as_str().with_context(|| format!("the answer has no {name}"));
     let id = text("id")?;
     // The key first: a certificate without it is of no use to anybody.

@@ -2,20 +2,23 @@
 
 mod request;
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::admin;
+use crate::admin::encode;
 use crate::arguments::{ExplainFormat, ExplainOptions};
+use crate::paint::Paint;
+use crate::table;
 
-pub(crate) fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
-    let answer = admin::ask(options.running.admin, &path(options))?;
-    match options.output {
-        ExplainFormat::Json => println!("{answer:#}"),
-        ExplainFormat::Text => print!("{}", tell(&answer)),
-    }
+pub(crate) fn run(options: &ExplainOptions, paint: Paint) -> anyhow::Result<ExitCode> {
+    let answer = options.running.ask(&path(options))?;
+    table::write(&match options.output {
+        ExplainFormat::Json => format!("{answer:#}\n"),
+        ExplainFormat::Yaml => serde_saphyr::to_string(&answer).context("writing YAML")?,
+        ExplainFormat::Text => tell(&answer, paint),
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -35,26 +38,33 @@ fn path(options: &ExplainOptions) -> String {
     format!("/v1/explain?{}", fields.collect::<Vec<_>>().join("&"))
 }
 
-/// RFC 3986 2.1, for all but what never needs it.
-fn encode(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, octet| {
-        match octet {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => encoded.push(octet.into()),
-            _ => write!(encoded, "%{octet:02X}").expect("a String takes any text"),
-        }
-        encoded
-    })
-}
-
 /// A word and what there is to say about it, which may take several lines.
 type Topic = (&'static str, Vec<String>);
 
-fn tell(answer: &Value) -> String {
+/// The words bold; the verdict and who is refused in the colour of how it ends.
+fn tell(answer: &Value, paint: Paint) -> String {
     let topics = if answer["asked"]["url"].is_null() { of_connection(answer) } else { request::topics(answer) };
-    topics.iter().filter(|(_, lines)| !lines.is_empty()).fold(String::new(), |told, (word, lines)| {
-        let labels = std::iter::once(*word).chain(std::iter::repeat(""));
-        labels.zip(lines).fold(told, |told, (label, line)| told + &format!("{label:<12}{line}\n"))
-    })
+    let verdict =
+        if answer["asked"]["url"].is_null() { &answer["connection"]["verdict"] } else { &answer["verdict"]["kind"] };
+    let is_doubtful = verdict == "Doubtful" || answer["verdict"]["blame"].is_string();
+    let ends = |line: &str| match verdict.as_str() {
+        Some("Refused") => paint.red(line),
+        _ if is_doubtful => paint.yellow(line),
+        _ => paint.green(line),
+    };
+    let told = topics.iter().flat_map(|(word, lines)| {
+        lines.iter().enumerate().map(move |(number, line)| {
+            let label = if number == 0 { word } else { "" };
+            let line = match *word {
+                "verdict" if number == 0 => ends(line),
+                "refused" => paint.red(line),
+                _ => line.clone(),
+            };
+            let room = " ".repeat(12_usize.saturating_sub(label.len()));
+            format!("{}{room}{line}\n", paint.bold(label))
+        })
+    });
+    told.collect()
 }
 
 fn of_connection(answer: &Value) -> Vec<Topic> {
@@ -224,14 +234,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_asked_for_arrives_as_it_was_written() {
-        for (asked, sent) in [("c1", "c1"), ("a b&tlv=c2#?%", "a%20b%26tlv%3Dc2%23%3F%25"), ("ü\n", "%C3%BC%0A")] {
-            assert_eq!(encode(asked), sent);
-        }
+    fn a_terminal_is_told_nothing() {
+        assert_eq!(text(&Value::from("a\u{1b}[2J\nü\"")), "a\\u{1b}[2J\\nü\"");
     }
 
     #[test]
-    fn a_terminal_is_told_nothing() {
-        assert_eq!(text(&Value::from("a\u{1b}[2J\nü\"")), "a\\u{1b}[2J\\nü\"");
+    fn the_verdict_has_the_colour_of_how_it_ends() {
+        let paint = Paint { is_on: true };
+        for (verdict, colour) in [("Established", "\x1b[32m"), ("Doubtful", "\x1b[33m"), ("Refused", "\x1b[31m")] {
+            let answer = serde_json::json!({ "asked": { "name": "a.test" }, "connection": { "verdict": verdict, "code": "Code" } });
+            let told = tell(&answer, paint);
+            let line = told.lines().find(|line| line.contains("verdict")).unwrap();
+            assert!(line.contains(colour), "{told:?}");
+            let answer = serde_json::json!({ "asked": { "url": "http://a.test" }, "verdict": { "kind": verdict } });
+            assert!(tell(&answer, paint).contains(colour), "{verdict}");
+        }
     }
 }

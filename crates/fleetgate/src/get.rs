@@ -1,48 +1,77 @@
-//! `fleetgate get`: objects of a running fleetgate, with their status; what is refused, and what is in DNS.
+//! `fleetgate get`: objects of a running fleetgate, with their status; what is refused, what is in DNS, and every way in.
+
+mod routes;
+mod what;
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use clap::ValueEnum as _;
 use model::DnsName;
 use model::identity::Kind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::admin;
+use crate::admin::{self, encode};
+use crate::advice::Advise as _;
 use crate::arguments::{GetOptions, OutputFormat};
+use crate::paint::Paint;
 use crate::table;
+pub(crate) use what::What;
 
-/// What is no kind of object, and can be asked for all the same.
-const REFUSALS: &str = "refusals";
-const NAMES: &str = "names";
 /// Conditions that are only there while something is out of the ordinary; the others should hold.
 const EXCEPTIONS: [&str; 2] = ["WithdrawalsHeld", "Drained"];
+/// As many as a page may have.
+const PAGE: usize = 1000;
 
-pub(crate) fn run(options: &GetOptions) -> anyhow::Result<ExitCode> {
-    let path = path(options)?;
-    let mut answer = admin::ask(options.running.admin, &path)?;
-    if options.kind == NAMES
-        && let Some(below) = &options.name
-    {
-        keep_below(&mut answer, below)?;
-    }
-    match options.output {
-        OutputFormat::Json => println!("{answer:#}"),
-        OutputFormat::Yaml => print!("{}", serde_saphyr::to_string(&answer).context("writing YAML")?),
-        OutputFormat::Table if options.kind == REFUSALS => table::show(&refusals(&answer)),
-        OutputFormat::Table if options.kind == NAMES => table::show(&names(&answer)),
-        OutputFormat::Table => table::show(&objects(&answer)),
-    }
+pub(crate) fn run(options: &GetOptions, paint: Paint) -> anyhow::Result<ExitCode> {
+    let Some(what) = options.kind else {
+        print(&kinds(), options.output, paint, list_kinds)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let path = path(what, options)?;
+    let answer = match what {
+        What::Routes => options.running.ask_pages(&path),
+        _ => options.running.ask(&path),
+    };
+    let answer = admin::advise_missing(answer, &listed(what, options))?;
+    match what {
+        What::Refusals => print(&answer, options.output, paint, refusals),
+        What::Names => print(&answer, options.output, paint, names),
+        What::Routes => print(&answer, options.output, paint, routes::render),
+        What::Objects(_) => print(&answer, options.output, paint, objects),
+    }?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of the sets of records those whose name is this one, or below it.
-fn keep_below(answer: &mut Value, name: &str) -> anyhow::Result<()> {
-    let apex = DnsName::parse(name).with_context(|| format!("{name:?} is no name"))?;
-    if let Some(sets) = answer["sets"].as_array_mut() {
-        let is_below = |set: &Value| set["name"].as_str().and_then(|name| DnsName::parse(name).ok());
-        sets.retain(|set| is_below(set).is_some_and(|name| name.is_at_or_under(&apex)));
+fn print(answer: &Value, form: OutputFormat, paint: Paint, to_table: fn(&Value) -> String) -> anyhow::Result<()> {
+    match form {
+        OutputFormat::Json => table::write(&format!("{answer:#}\n")),
+        OutputFormat::Yaml => table::write(&serde_saphyr::to_string(answer).context("writing YAML")?),
+        OutputFormat::Table => table::show(&to_table(answer), paint),
     }
     Ok(())
+}
+
+/// What can be asked for.
+fn kinds() -> Value {
+    let kind = |what: &What| json!({ "kind": what.word(), "namespaced": what.is_namespaced(), "about": what.about() });
+    json!({ "items": What::value_variants().iter().map(kind).collect::<Vec<_>>() })
+}
+
+fn list_kinds(answer: &Value) -> String {
+    let rows: Vec<Vec<String>> = answer["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|kind| ["kind", "about"].map(|field| kind[field].as_str().unwrap_or_default().to_owned()).to_vec())
+        .collect();
+    table::render(&["KIND", "WHAT IT SHOWS"], &rows)
+}
+
+/// How a list is asked for.
+fn listed(what: What, options: &GetOptions) -> String {
+    let namespace = options.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    format!("{}{namespace}", what.word())
 }
 
 fn names(answer: &Value) -> String {
@@ -57,15 +86,23 @@ fn names(answer: &Value) -> String {
     if rows.is_empty() { "nothing found\n".into() } else { table::render(&["NAME", "TYPE", "TTL", "RECORDS"], &rows) }
 }
 
-fn path(options: &GetOptions) -> anyhow::Result<String> {
-    match options.kind.as_str() {
-        REFUSALS => return Ok("/v1/refusals".into()),
-        NAMES => return Ok("/v1/records".into()),
-        _ => {}
-    }
-    let Some(kind) = Kind::find(&options.kind) else {
-        let known = Kind::ALL.map(Kind::plural).join(", ");
-        bail!("no kind is called {}; there are {known}, {NAMES} and {REFUSALS}", options.kind);
+fn path(what: What, options: &GetOptions) -> anyhow::Result<String> {
+    let kind = match what {
+        What::Objects(kind) => kind,
+        _ if options.namespace.is_some() => {
+            return Err(anyhow::anyhow!("{} have no namespace", what.word())).advise(|| "leave -n out".into());
+        }
+        What::Refusals if options.name.is_some() => {
+            return Err(anyhow::anyhow!("refusals have no names")).advise(|| "leave NAME out".into());
+        }
+        What::Refusals => return Ok("/v1/refusals".into()),
+        What::Names => {
+            return Ok(format!("/v1/records{}", below(options)?.map(|at| format!("?{at}")).unwrap_or_default()));
+        }
+        What::Routes => {
+            let below = below(options)?.map(|at| format!("&{at}")).unwrap_or_default();
+            return Ok(format!("/v1/routes?limit={PAGE}{below}"));
+        }
     };
     let plural = kind.plural();
     let plain = |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.'));
@@ -75,12 +112,28 @@ fn path(options: &GetOptions) -> anyhow::Result<String> {
         }
     }
     match (&options.name, &options.namespace) {
-        (Some(name), Some(namespace)) => Ok(format!("/v1/objects/{plural}/{namespace}/{name}")),
-        (Some(name), None) if kind.is_namespaced() => bail!("{kind} {name} is in a namespace: give it with -n"),
-        (Some(name), None) => Ok(format!("/v1/objects/{plural}/{name}")),
+        (Some(name), Some(namespace)) if kind.is_namespaced() => Ok(format!("/v1/objects/{plural}/{namespace}/{name}")),
+        (Some(name), None) if kind.is_namespaced() => Err(anyhow::anyhow!("{kind} {name} is in a namespace"))
+            .advise(|| format!("give it with -n; `fleetgate get {plural}` lists all with their namespaces")),
+        (_, Some(_)) if !kind.is_namespaced() => {
+            Err(anyhow::anyhow!("{kind} objects have no namespace")).advise(|| "leave -n out".into())
+        }
+        (Some(name), _) => Ok(format!("/v1/objects/{plural}/{name}")),
         (None, Some(namespace)) => Ok(format!("/v1/objects/{plural}?namespace={namespace}")),
         (None, None) => Ok(format!("/v1/objects/{plural}")),
     }
+}
+
+/// A name and what is below it; of routes also a cluster, which has no dot.
+fn below(options: &GetOptions) -> anyhow::Result<Option<String>> {
+    let Some(name) = &options.name else { return Ok(None) };
+    if options.kind == Some(What::Routes) && !name.contains('.') {
+        return Ok(Some(format!("cluster={}", encode(name))));
+    }
+    let name = DnsName::parse(name)
+        .with_context(|| format!("{name:?} is no name"))
+        .advise(|| "give a DNS name, such as c1.fleet.example".into())?;
+    Ok(Some(format!("under={}", encode(&name.to_string()))))
 }
 
 fn objects(answer: &Value) -> String {

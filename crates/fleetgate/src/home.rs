@@ -11,6 +11,7 @@ use store::watch::Signal;
 use store::{Database, DatabaseError, SealKey};
 use tokio_util::sync::CancellationToken;
 
+use crate::advice::{self, Advise as _};
 use crate::arguments::StateOptions;
 use crate::keeper::{self, Keeper};
 use crate::leading::Desk;
@@ -67,7 +68,11 @@ pub(crate) fn open_folder(
             opened => break Arc::new(opened?),
         }
     };
-    let (home, first) = store::Home::open(fleet, Arc::clone(&database), resolver)?;
+    let opened = store::Home::open(fleet, Arc::clone(&database), resolver);
+    let (home, first) = match opened {
+        Err(store::home::OpenError::Folder(error)) => Err(error).advise(|| advice::of_folder(fleet))?,
+        opened => opened?,
+    };
     let home = Home::Folder { home: Box::new(home), database: Arc::clone(&database) };
     Ok(Opened { home, database, first: Update::Folder(first) })
 }

@@ -1,6 +1,7 @@
 //! The front door and the phone book of a fleet of Kubernetes clusters.
 
 mod admin;
+mod advice;
 mod agent_process;
 mod agents;
 mod arguments;
@@ -23,6 +24,7 @@ mod links;
 mod load;
 mod node_proxy;
 mod overflow;
+mod paint;
 mod peers;
 mod places;
 mod release;
@@ -44,9 +46,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use arguments::{AgentCommand, Arguments, Command};
+use paint::Paint;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let paint = Paint::of(arguments.color, &std::io::stdout());
     let outcome = match arguments.command {
         Command::Serve(options) => serve::run(&(*options).into()),
         Command::Controller(options) => serve::run(&(*options).into()),
@@ -55,10 +59,10 @@ fn main() -> ExitCode {
             None => serve::run(&(*options).into()),
         },
         Command::Gateway(options) => serve::run(&(*options).into()),
-        Command::Check(options) => check::run(&options),
-        Command::Get(options) => get::run(&options),
-        Command::Explain(options) => explain::run(&options),
-        Command::Credential(command) => credential::run(&command),
+        Command::Check(options) => check::run(&options, paint),
+        Command::Get(options) => get::run(&options, paint),
+        Command::Explain(options) => explain::run(&options, paint),
+        Command::Credential(command) => credential::run(&command, paint),
         Command::Egress(command) => egress::run(&command),
         Command::Release(options) => release::run(&options),
         Command::Drain(options) => drain::run(&options),
@@ -79,6 +83,9 @@ fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("fleetgate: {error:#}");
+        if let Some(advice) = advice::of(&error) {
+            eprintln!("  help: {advice}");
+        }
         ExitCode::FAILURE
     })
 }

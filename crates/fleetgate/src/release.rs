@@ -6,14 +6,14 @@ use clap::{Args, ValueEnum};
 use hyper::Method;
 use model::identity::Kind;
 
-use crate::admin::AdminOptions;
+use crate::admin::{self, AdminOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseOptions {
-    /// Of what
+    /// Of a zone or of a tenant
     #[arg(value_name = "KIND", value_enum)]
     kind: ReleaseKind,
-    /// Its name
+    /// The name of the Zone or the Tenant
     #[arg(value_name = "NAME")]
     name: model::ObjectName,
     #[command(flatten)]
@@ -33,7 +33,8 @@ pub(crate) fn run(ReleaseOptions { kind, name, access }: &ReleaseOptions) -> any
         ReleaseKind::Zone => Kind::Zone,
         ReleaseKind::Tenant => Kind::Tenant,
     };
-    let answer = access.send(Method::POST, &format!("/v1/release/{}/{name}", kind.plural()), None)?;
+    let answer = access.send(Method::POST, &format!("/v1/release/{}/{name}", kind.plural()), None);
+    let answer = admin::advise_missing(answer, kind.plural())?;
     match answer["names"].as_u64().unwrap_or_default() {
         0 => println!("nothing of {kind} {name} is held"),
         1 => println!("1 name of {kind} {name} is let go"),

@@ -19,8 +19,7 @@ use resolver::{ClusterView, Directory, DirectoryError, Looked, Pods, Resolver, S
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin;
-use crate::arguments::RunningOptions;
+use crate::admin::{self, AdminOptions};
 use crate::job::Job;
 
 /// Where a system says which servers it asks.
@@ -291,7 +290,7 @@ pub(crate) struct ConfigOptions {
     #[arg(long, value_name = "DOMAIN")]
     hub_domain: Option<DnsName>,
     #[command(flatten)]
-    running: RunningOptions,
+    running: AdminOptions,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -303,8 +302,8 @@ enum ConfigFormat {
 
 /// `fleetgate dns config`.
 pub(crate) fn config(options: &ConfigOptions) -> anyhow::Result<ExitCode> {
-    let (cluster, admin) = (&options.cluster, options.running.admin);
-    let object = admin::ask(admin, &format!("/v1/objects/clusters/{cluster}"))?;
+    let (cluster, running) = (&options.cluster, &options.running);
+    let object = admin::advise_missing(running.ask(&format!("/v1/objects/clusters/{cluster}")), "clusters")?;
     let place = &object["status"]["resolver"];
     let Some(port) = place["port"].as_u64() else {
         bail!(
@@ -319,7 +318,7 @@ pub(crate) fn config(options: &ConfigOptions) -> anyhow::Result<ExitCode> {
     };
     let hub_domain = match &options.hub_domain {
         Some(domain) => domain.clone(),
-        None => hub_domain(admin),
+        None => hub_domain(running),
     };
     let domain = object["spec"]["dns"]["domain"].as_str().and_then(|domain| domain.parse().ok());
     let domain = domain.unwrap_or_else(|| ClusterDns::default().domain);
@@ -342,8 +341,8 @@ pub(crate) fn config(options: &ConfigOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// As the running fleetgate was told, where it has a resolver.
-fn hub_domain(admin: SocketAddr) -> DnsName {
-    let told = admin::ask(admin, "/v1/resolver").ok();
+fn hub_domain(running: &AdminOptions) -> DnsName {
+    let told = running.ask("/v1/resolver").ok();
     let told = told.and_then(|view| view["hubDomain"].as_str().and_then(|domain| domain.parse().ok()));
     told.unwrap_or_else(|| ClusterDns::default().domain)
 }

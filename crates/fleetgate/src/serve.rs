@@ -20,7 +20,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents;
-use crate::arguments::AdmissionOptions;
+use crate::arguments::{AdmissionOptions, LogFormat};
 use crate::control::{Control, Published, Running};
 use crate::egress;
 use crate::hand_over::{Inheritance, Post, Sockets, Successor};
@@ -33,6 +33,7 @@ use crate::overflow::{self, Overflow};
 use crate::places;
 use crate::replicas::RelayListener;
 use crate::telemetry::{self, ControlMetrics};
+use crate::waiting::Waiting;
 use crate::ways::{self, Callers, OnHub, Ways};
 use crate::web_doors::{self, WebDoor};
 use crate::wiring::{self, Wiring};
@@ -557,6 +558,9 @@ async fn open_home(
     let (access, roles) = match &job.home {
         JobHome::Folder(fleet) => {
             let resolver = job.resolver.of_folder();
+            // A large fleet takes its time. Lines for programs stay among themselves.
+            let is_human = job.views.log.log_format == LogFormat::Human;
+            let _waiting = is_human.then(|| Waiting::on(format!("reading {}", fleet.display())));
             let opened = home::open_folder(fleet, job.state.data.as_deref(), resolver, from_another)?;
             return Ok(HomeAndWork { opened, leading: None, hub: None, client: None, webhook: None });
         }

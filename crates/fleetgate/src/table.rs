@@ -1,27 +1,25 @@
 //! Columns that line up, with colours where somebody looks at them.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
-const BOLD: &str = "\x1b[1m";
-const GREEN: &str = "\x1b[32m";
-const RED: &str = "\x1b[31m";
-const PLAIN: &str = "\x1b[0m";
+use crate::paint::Paint;
 
 /// Words that say that all is well with an object; whatever else stands in the column `ACCEPTED` or `CODE` is a reason to look.
 const WELL: [&str; 2] = ["Valid", "-"];
 
-/// On standard output, in colours where that is a terminal that shows them and nobody minds (`NO_COLOR`).
-pub(crate) fn show(table: &str) {
-    let wanted = std::io::stdout().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
-        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let shown = if wanted { colour(table) } else { table.to_owned() };
+/// On standard output.
+pub(crate) fn show(table: &str, paint: Paint) {
+    write(&if paint.is_on { colour(table, paint) } else { table.to_owned() });
+}
+
+/// On standard output, as it is.
+pub(crate) fn write(text: &str) {
     // Who closes it has seen enough.
-    let _ = std::io::stdout().lock().write_all(shown.as_bytes());
+    _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
 /// The header bold, and what is well green, what is not red, in the columns that say so.
-fn colour(table: &str) -> String {
+fn colour(table: &str, paint: Paint) -> String {
     let Some((header, body)) = table.split_once('\n').filter(|(header, _)| header.starts_with(char::is_uppercase))
     else {
         return table.to_owned();
@@ -38,11 +36,11 @@ fn colour(table: &str) -> String {
         let cut = |at: usize| line.char_indices().nth(at).map_or(line.len(), |(octet, _)| octet);
         let (start, end) = (cut(start), cut(end));
         let cell = &line[start..end];
-        let paint = if WELL.contains(&cell.trim_end()) { GREEN } else { RED };
-        format!("{}{paint}{cell}{PLAIN}{}\n", &line[..start], &line[end..])
+        let cell = if WELL.contains(&cell.trim_end()) { paint.green(cell) } else { paint.red(cell) };
+        format!("{}{cell}{}\n", &line[..start], &line[end..])
     };
     let body: String = body.lines().map(line).collect();
-    format!("{BOLD}{header}{PLAIN}\n{body}")
+    format!("{}\n{body}", paint.bold(header))
 }
 
 /// Pads every column to its widest cell; the last one is left as it is.
@@ -69,13 +67,14 @@ mod tests {
         let rows =
             vec![vec!["ä".into(), "Valid".into(), "all".into()], vec!["b".into(), "NameTaken".into(), "x".into()]];
         let table = render(&["NAME", "ACCEPTED", "REMARKS"], &rows);
-        let coloured = colour(&table);
+        let paint = Paint { is_on: true };
+        let coloured = colour(&table, paint);
         assert!(coloured.contains("\x1b[32mValid       \x1b[0mall"), "{coloured:?}");
         assert!(coloured.contains("\x1b[31mNameTaken   \x1b[0mx"), "{coloured:?}");
         assert!(coloured.starts_with("\x1b[1mNAME"));
-        let plain = coloured.replace(BOLD, "").replace(GREEN, "").replace(RED, "").replace(PLAIN, "");
-        assert_eq!(plain, table);
-        assert_eq!(colour("nothing found\n"), "nothing found\n");
+        let codes = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[0m"];
+        assert_eq!(codes.iter().fold(coloured, |text, code| text.replace(code, "")), table);
+        assert_eq!(colour("nothing found\n", paint), "nothing found\n");
     }
 
     #[test]

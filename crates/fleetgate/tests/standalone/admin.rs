@@ -71,6 +71,20 @@ fn shells_complete_the_commands() {
     }
 }
 
+/// As bash does it when somebody presses the tabulator.
+#[test]
+fn bash_completes_what_can_be_asked_for() {
+    let script = "source <(\"$1\" completion bash); COMP_WORDS=(fleetgate get \"$2\"); COMP_CWORD=2; \
+                  _fleetgate fleetgate \"$2\" get; echo \"${COMPREPLY[@]}\"";
+    for (begun, expected) in
+        [("rou", "routes"), ("clu", "clusters"), ("address", "addresspools addressclaims addresses")]
+    {
+        let mut command = std::process::Command::new("bash");
+        let output = command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_fleetgate"), begun]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?}");
+    }
+}
+
 #[test]
 fn pages_of_strangers_are_refused() {
     let fleet = Fleet::new(&[("base.yaml", BASE)]);

@@ -154,12 +154,23 @@ fn mistakes_on_the_command_line_are_explained() {
     for (arguments, expected) in [
         (vec!["serve", "--fleet", "/nowhere/at/all"], "there is no folder /nowhere/at/all"),
         (vec!["serve", "--fleet", folder, "--dns", &busy], "in use"),
+        (
+            vec!["serve", "--fleet", folder, "--admin", &busy],
+            "help: something else listens there: `ss -lntup` shows what",
+        ),
+        (
+            vec!["serve", "--fleet", folder, "--sni", "192.0.2.1:1"],
+            "help: no interface of this machine has that address",
+        ),
         (vec!["serve", "--fleet", folder, "--dns", "nonsense"], "invalid value 'nonsense' for '--dns <ADDR>'"),
         (vec!["serve", "--fleet", folder, "--trusted-proxies", "10.0.0.1/8"], "write 10.0.0.0/8"),
         (vec!["check", "--fleet", "/nowhere/at/all"], "there is no folder /nowhere/at/all"),
-        (vec!["get", "pods"], "no kind is called pods; there are zones"),
+        (vec!["get", "pods"], "invalid value 'pods' for '[KIND]'"),
         (vec!["get", "cluster", "../../etc"], "is no name of an object"),
-        (vec!["get", "clusters", "--admin", "127.0.0.1:9"], "is a fleetgate running with `--admin 127.0.0.1:9`?"),
+        (
+            vec!["get", "clusters", "--admin", "127.0.0.1:9"],
+            "start one with `fleetgate serve --fleet DIR --admin 127.0.0.1:9`",
+        ),
     ] {
         let output = fleetgate().args(&arguments).output().unwrap();
         assert!(!output.status.success(), "{arguments:?}");

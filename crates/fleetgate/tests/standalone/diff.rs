@@ -19,5 +19,8 @@ fn a_folder_is_compared_with_what_is_served() {
     let folder = now.folder();
     assert_eq!(diff(&next, &["--against", folder.to_str().unwrap()]), of_server, "the same, folder by folder");
     assert!(diff(&now, &["--admin", &admin]).starts_with("nothing would resolve differently"));
+    let colours = diff(&next, &["--admin", &admin, "--color", "always"]);
+    assert!(colours.starts_with("\x1b[33m- *.c1.fleet.example 30 A 198.51.100.11\x1b[0m\n\x1b[33m+ "), "{colours:?}");
+    assert!(colours.ends_with("\x1b[32mall in order\x1b[0m\n"), "{colours:?}");
     server.terminate();
 }
