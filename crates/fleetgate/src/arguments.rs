@@ -81,6 +81,9 @@ pub(crate) enum Command {
     Drain(crate::drain::DrainOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
+    /// Write the reference pages of the documents
+    #[command(hide = true)]
+    Reference(crate::reference::ReferenceOptions),
     /// Print what a shell needs to complete commands and flags, such as for `source <(fleetgate completion bash)`
     Completion {
         /// The shell

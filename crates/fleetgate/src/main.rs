@@ -27,6 +27,7 @@ mod overflow;
 mod paint;
 mod peers;
 mod places;
+mod reference;
 mod release;
 mod replicas;
 mod resolver;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Reference(options) => reference::run(&options),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "fleetgate", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

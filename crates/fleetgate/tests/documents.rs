@@ -44,11 +44,11 @@ fn every_path_in_the_documents_exists() {
 #[test]
 fn every_link_and_path_in_docs_exists() {
     let mut seen = 0;
-    for page in fs::read_dir(root().join("docs")).unwrap() {
-        let page = page.unwrap().path();
+    for page in files_below(&root().join("docs")) {
         let text = fs::read_to_string(&page).unwrap();
         let linked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        let linked = linked.filter(|target| !target.contains("://")).map(|target| root().join("docs").join(target));
+        let linked = linked.filter(|target| !target.contains("://"));
+        let linked = linked.map(|target| page.parent().unwrap().join(target.split('#').next().unwrap()));
         let named = quoted(&text).filter(|word| ["crates/", "deploy/", "docs/"].iter().any(|at| word.starts_with(at)));
         for path in linked.chain(named.map(|path| root().join(path))) {
             assert!(path.exists(), "{} names {}, which does not exist", page.display(), path.display());
@@ -56,6 +56,50 @@ fn every_link_and_path_in_docs_exists() {
         }
     }
     assert!(seen > 5, "found {seen}");
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+/// The reference is made from the kinds and the command line, and kept with them.
+#[test]
+fn the_reference_is_that_of_the_sources() {
+    let written = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"));
+    command.args(["reference", "--out"]).arg(written.path()).arg("--examples").arg(root().join("examples"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let pages = |folder: &Path| -> BTreeMap<PathBuf, String> {
+        let named = |path: PathBuf| (path.strip_prefix(folder).unwrap().into(), fs::read_to_string(&path).unwrap());
+        files_below(folder).into_iter().map(named).collect()
+    };
+    let (wanted, kept) = (pages(written.path()), pages(&root().join("docs/reference")));
+    assert_eq!(kept.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>(), "run `make reference`");
+    for (page, text) in &wanted {
+        assert!(kept[page] == *text, "docs/reference/{} is another: run `make reference`", page.display());
+    }
+    // Those of Ingresses stand in their own verdicts.
+    let source = document("crates/model/src/snapshot.rs");
+    let constants = source.split("\nimpl Condition {\n").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let types = constants.lines().filter_map(|line| line.split_once("&'static str = \"")?.1.strip_suffix("\";"));
+    let types: Vec<&str> = types.filter(|name| *name != "Placed").collect();
+    assert!(types.len() > 8, "{types:?}");
+    for name in types {
+        let told = format!("| `{name}` | ");
+        assert!(
+            wanted.values().any(|page| page.contains(&told)),
+            "crates/manifest/src/reference.rs does not tell of {name}"
+        );
+    }
+    let command_line = &wanted[Path::new("command-line.md")];
+    for part in
+        ["## fleetgate serve\n", "## fleetgate agent node-proxy\n", "`--trusted-proxies CIDR,...`", "`FLEETGATE_ADMIN`"]
+    {
+        assert!(command_line.contains(part), "{part}");
+    }
+    assert!(!command_line.contains("fleetgate reference\n"), "what is hidden is not told");
 }
 
 /// Dependencies as ARCHITECTURE.md draws them: none of these sees another.

@@ -150,9 +150,9 @@ pub struct AddressSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimRefSpec {
-    /// Its namespace.
+    /// The namespace that the claim is in.
     pub namespace: Text<Namespace>,
-    /// Its name.
+    /// The name of the claim.
     pub name: Text<ObjectName>,
     /// Its UID: a claim that was deleted and made anew has another.
     pub uid: Text<Line<128>>,

@@ -125,7 +125,7 @@ pub struct ControlPlaneSpec {
     { "rule": "(has(self.addresses) && size(self.addresses) > 0) != has(self.service)", "message": "give either addresses or a service" },
 ]))]
 pub struct UpstreamSpec {
-    /// Addresses with their port.
+    /// Addresses with their port, as the gateways reach them; a connection goes to one that answers.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub addresses: List<Text<SocketAddr>, 16>,
     /// A Service of the hub, whose ready endpoints are used.

@@ -18,6 +18,7 @@ pub mod labels;
 pub mod named;
 pub mod placed;
 pub mod pod_dns;
+pub mod reference;
 pub mod status;
 pub mod tenant;
 pub mod text;

@@ -58,7 +58,7 @@ pub struct TenantStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestingStatus {
-    /// The name.
+    /// The name that nobody else can have yet.
     pub name: Text<DnsName>,
     /// Where it is the subtree of a Cluster: the UID of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,14 +108,14 @@ pub struct HeldStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldEndpoint {
-    /// Its name.
+    /// The name of the records.
     pub dns_name: String,
-    /// Its type.
+    /// Their type, such as `A`.
     pub record_type: String,
-    /// Its values.
+    /// Their values.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: List<String, 64>,
-    /// Its TTL, where one was asked for.
+    /// Their TTL, where one was asked for.
     #[serde(default, rename = "recordTTL", skip_serializing_if = "Option::is_none")]
     pub record_ttl: Option<u32>,
     /// Since when it was asked for, where that is later than the object.
@@ -298,7 +298,7 @@ impl From<ResolverPlace> for ResolverStatus {
 pub struct KeptStatus {
     /// The name that they stand under.
     pub name: Text<DnsName>,
-    /// The addresses.
+    /// The addresses that stay.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: List<Text<IpAddr>, 40000>,
     /// When they go.

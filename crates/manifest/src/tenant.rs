@@ -75,10 +75,10 @@ pub struct QuotaSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitsSpec {
-    /// Connections open at once.
+    /// Connections open at once; a new one is refused while there are as many.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub connections: Option<u32>,
-    /// Connections opened per second.
+    /// Connections opened per second; what is above is refused.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "plain")]
     pub new_connections_per_second: Option<u32>,
 }

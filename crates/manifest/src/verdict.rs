@@ -38,7 +38,7 @@ pub struct VerdictSpec {
     /// How many parts are refused.
     #[serde(default)]
     pub refused: u32,
-    /// One by one.
+    /// What became of each part, the first 1,000 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub parts: Vec<PartVerdict>,

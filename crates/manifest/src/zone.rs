@@ -65,7 +65,7 @@ pub struct ZoneSpec {
     /// What happens to a cluster's `apps` name when no node is ready, and to names that would go in a mass.
     #[serde(default, deserialize_with = "checked")]
     pub withdrawal: WithdrawalSpec,
-    /// Online signing.
+    /// Whether answers are signed.
     #[serde(default)]
     pub dnssec: DnssecSpec,
 }
@@ -107,7 +107,7 @@ pub struct FrontDoorSpec {
     /// Every address that clients can use, IPv4 and IPv6.
     #[serde(default, skip_serializing_if = "List::is_empty")]
     pub addresses: List<Text<IpAddr>, 16>,
-    /// For load balancers that only have a name.
+    /// For load balancers that only have a name: API names become aliases of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<Text<DnsName>>,
 }
@@ -162,7 +162,7 @@ pub struct WithdrawalSpec {
     pub max_share: f64,
 }
 
-/// Online signing.
+/// Whether answers are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DnssecSpec {
