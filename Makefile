@@ -3,7 +3,7 @@
 # As in `testbed/install`.
 cache = $(or $(FLEETGATE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetgate)
 
-.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub bench-tunnel simulate-overflow reference
+.PHONY: help run test fuzz check bench bench-plan bench-fleet bench-ingress bench-neighbours bench-tenants bench-dns bench-http bench-hub bench-tunnel simulate-overflow plots reference
 
 help: ## Show this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -72,6 +72,9 @@ bench-tunnel: ## Streams into a cluster side by side with OpenSSH, and what 100,
 
 simulate-overflow: ## What overflow does beside other policies, as figures and as a drawing
 	cargo run --package fleetgate-model --example overflow -- docs/overflow.svg
+
+plots: ## Draw the figures of bench/README.md for docs/benchmarks.md
+	cargo run --package fleetgate-bench --bin plots
 
 reference: ## Write docs/reference from the kinds and the command line
 	cargo run --package fleetgate -- reference --out docs/reference

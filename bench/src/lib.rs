@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod http;
 pub mod hub;
 pub mod load;
+pub mod plots;
 pub mod program;
 pub mod proxies;
 pub mod question;
