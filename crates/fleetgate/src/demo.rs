@@ -29,6 +29,8 @@ const CLUSTERS: [DemoCluster; 3] = [
 /// DNS, the doors by cluster id and by server name, and the admin interface.
 const USUAL: [&str; 4] = ["127.0.0.1:5300", "127.0.0.1:6443", "127.0.0.1:8443", DEFAULT_ADMIN];
 const ANY: &str = "127.0.0.1:0";
+/// Its folder among the temporary ones.
+const FOLDER: &str = "fleetgate-demo";
 /// Whoever ends a demo does not want to wait for it.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -42,7 +44,7 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
     telemetry::start_log(&options.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(async {
-        let folder = tempfile::Builder::new().prefix("fleetgate-demo-").tempdir().context("making a folder")?;
+        let folder = make_folder()?;
         let fleet = folder.path().join("fleet");
         write_fleet(folder.path(), &fleet).await?;
         let job = |[dns, apiserver, sni, admin]: [&str; 4]| Job {
@@ -77,6 +79,13 @@ pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<ExitCode> {
         server.until_told_to_stop(signals).await
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The usual one, so that commands can be typed from memory; another where that is there already, whosever it is.
+fn make_folder() -> anyhow::Result<tempfile::TempDir> {
+    let usual = tempfile::Builder::new().prefix(FOLDER).rand_bytes(0).tempdir();
+    let any = |_| tempfile::Builder::new().prefix(&format!("{FOLDER}-")).tempdir();
+    usual.or_else(any).context("making a folder")
 }
 
 async fn write_fleet(folder: &Path, fleet: &Path) -> anyhow::Result<()> {
