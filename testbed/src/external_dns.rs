@@ -59,6 +59,10 @@ impl ExternalDns {
         Ok(Self { program: built("external-dns", "EXTERNAL_DNS", GO_MOD, "sigs.k8s.io/external-dns")? })
     }
 
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Starts it with the `DNSEndpoint`s of one namespace, and only those. It looks at them and at the zone every second, and
     /// tries again should one of the two be away. The kind must be defined already.
     pub fn start(

@@ -3,7 +3,7 @@
 use crate::installed::{NotBuilt, built, or_skip};
 use crate::process::tied_to_parent;
 use crate::work_dir::WorkDir;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::{fmt, io};
 
@@ -45,6 +45,10 @@ impl fmt::Debug for HelmError {
 impl Helm {
     pub fn find() -> Result<Self, NotBuilt> {
         Ok(Self { program: built("helm", "HELM", GO_MOD, "helm.sh/helm/v3")? })
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Runs it and returns what it printed. To reach a cluster it wants `--kubeconfig` among `args`.

@@ -50,7 +50,7 @@ pub use host::{Host, NoHost, hosts};
 pub use installed::{NotBuilt, program};
 pub use kubernetes::{Kubernetes, Missing, kubernetes};
 pub use network::{Network, Outpost, network};
-pub use own_network::own_network;
+pub use own_network::{Machine, own_machine, own_network};
 pub use process::{Process, ProcessError};
 pub use start::StartError;
 pub use work_dir::WorkDir;
