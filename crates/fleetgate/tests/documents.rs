@@ -295,7 +295,7 @@ fn http_get(address: &str, path: &str) -> String {
 #[test]
 fn the_readme_s_fleet_is_in_order() {
     let text = document("README.md");
-    let manifests = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let manifests = text.split("```yaml file: fleet/fleet.yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("fleet.yaml"), manifests).unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate"))

@@ -151,6 +151,8 @@ pub(crate) fn install_page() -> String {
 
 /// The blocks of YAML of a page: values for the chart, and manifests.
 pub(crate) fn yaml_blocks(page: &str) -> (Vec<&str>, Vec<&str>) {
-    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    // Behind the language stands the file that a reader writes it to.
+    let blocks =
+        page.split("```yaml").skip(1).map(|rest| rest.split_once('\n').unwrap().1.split("```").next().unwrap());
     blocks.partition(|block| !block.contains("apiVersion:"))
 }
