@@ -207,10 +207,10 @@ impl Door {
 
     /// From now on it is good for nothing, and neither are the certificates that it bought.
     pub async fn revoke(&self, id: &str) -> Result<(), CredentialError> {
-        if !self.home.revoke(id).await? {
+        if !credentials::is_id(id) || !self.home.revoke(id).await? {
             return Err(CredentialError::NoSuchCredential(id.to_owned()));
         }
-        tracing::info!(id, "a credential was revoked");
+        tracing::info!(target: "audit", event = "credential-revoked", credential = id, "a credential was revoked");
         Ok(())
     }
 

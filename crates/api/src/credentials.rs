@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use manifest::agents::Bootstrap;
 use manifest::kept::Credential;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::agents::{CredentialError, Door, HomeError};
+use crate::extract::{Body, Nothing, Path, Query};
 use crate::objects::Failure;
 use crate::state::State;
 
@@ -32,10 +32,9 @@ pub(crate) struct Issued {
 
 pub(crate) async fn issue(
     Shared(state): Shared<Arc<State>>,
-    wish: Result<Json<Wish>, JsonRejection>,
+    _: Query<Nothing>,
+    Body(Wish { cluster, valid_seconds }): Body<Wish>,
 ) -> Result<Json<Issued>, Failure> {
-    let malformed = |error: JsonRejection| Failure::new(StatusCode::BAD_REQUEST, "Malformed", error.body_text());
-    let Json(Wish { cluster, valid_seconds }) = wish.map_err(malformed)?;
     let (credential, bootstrap) = door(&state)?.issue(&cluster, Duration::from_secs(valid_seconds)).await?;
     Ok(Json(Issued { id: credential.id, bootstrap }))
 }
@@ -51,10 +50,9 @@ pub(crate) struct ControlPlaneWish {
 /// For a control plane, whose key was made where it stays.
 pub(crate) async fn issue_to_control_plane(
     Shared(state): Shared<Arc<State>>,
-    wish: Result<Json<ControlPlaneWish>, JsonRejection>,
+    _: Query<Nothing>,
+    Body(ControlPlaneWish { cluster, valid_seconds, csr }): Body<ControlPlaneWish>,
 ) -> Result<Json<Value>, Failure> {
-    let malformed = |error: JsonRejection| Failure::new(StatusCode::BAD_REQUEST, "Malformed", error.body_text());
-    let Json(ControlPlaneWish { cluster, valid_seconds, csr }) = wish.map_err(malformed)?;
     let valid = Duration::from_secs(valid_seconds);
     let (credential, signed) = door(&state)?.issue_to_control_plane(&cluster, &csr, valid).await?;
     Ok(Json(json!({
@@ -65,13 +63,17 @@ pub(crate) async fn issue_to_control_plane(
     })))
 }
 
-pub(crate) async fn list(Shared(state): Shared<Arc<State>>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn list(Shared(state): Shared<Arc<State>>, _: Query<Nothing>) -> Result<Json<Value>, Failure> {
     let credentials = door(&state)?.credentials().await.map_err(CredentialError::from)?;
     let items: Vec<Value> = credentials.iter().map(show).collect();
     Ok(Json(json!({ "items": items })))
 }
 
-pub(crate) async fn revoke(Shared(state): Shared<Arc<State>>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn revoke(
+    Shared(state): Shared<Arc<State>>,
+    Path(id): Path<String>,
+    _: Query<Nothing>,
+) -> Result<Json<Value>, Failure> {
     door(&state)?.revoke(&id).await?;
     Ok(Json(json!({ "revoked": id })))
 }

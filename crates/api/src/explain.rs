@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use gateway::explain::{Question, Wanted};
 use model::DnsName;
@@ -25,6 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use web::explain::Url;
 
+use crate::extract::Query;
 use crate::objects::{Failure, database};
 use crate::state::State;
 
@@ -43,9 +43,8 @@ pub(crate) struct Asked {
 
 pub(crate) async fn explain(
     Shared(state): Shared<Arc<State>>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Failure> {
-    let Query(asked) = asked.map_err(|rejection| bad("BadQuery", rejection.body_text()))?;
     let from = read_address(&asked)?;
     if let Some(url) = &asked.url {
         return request::explain(&state, &read_request(&asked, url, from)?, url).map(Json);

@@ -6,8 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use model::identity::Kind;
 use model::snapshot::Changes;
@@ -15,6 +14,7 @@ use model::{ObjectName, ObjectRef, Snapshot, Timestamp, history};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::extract::Query;
 use crate::objects::{self, Failure};
 use crate::state::State;
 
@@ -109,10 +109,9 @@ pub(crate) struct Asked {
 
 pub(crate) async fn list(
     Shared(state): Shared<Arc<State>>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Failure> {
     let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, "BadQuery", reason);
-    let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
     let kind = asked.kind.as_deref().map(objects::find_kind).transpose()?;
     if asked.name.is_some() && kind.is_none() {
         return Err(bad("name: say of which kind, too".to_owned()));

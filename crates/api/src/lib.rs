@@ -6,6 +6,7 @@ pub mod agents;
 mod credentials;
 mod drain;
 mod explain;
+mod extract;
 pub mod history;
 mod links;
 pub mod listen;

@@ -60,7 +60,7 @@ impl Interface {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics));
         let routes = match self {
-            Self::Metrics => routes.fallback(objects::no_such_path),
+            Self::Metrics => routes.fallback(objects::no_such_path).method_not_allowed_fallback(objects::wrong_method),
             Self::Admin => routes
                 .route("/v1/objects/{kind}", get(objects::list))
                 .route("/v1/objects/{kind}/{name}", get(objects::get_one))
@@ -81,6 +81,8 @@ impl Interface {
                 .route("/v1/release/{kind}/{name}", post(release::release))
                 .route("/v1/drain/{cluster}", post(drain::drain).delete(drain::undo))
                 .fallback(objects::no_such_path)
+                .method_not_allowed_fallback(objects::wrong_method)
+                // Outermost, so that it stands before a no as well.
                 .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), crate::access::guard)),
         };
         routes.with_state(state)

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State as Shared};
-use axum::http::{StatusCode, Uri};
+use axum::extract::State as Shared;
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use manifest::text::Text;
 use model::identity::Kind;
 use model::listing;
 use model::overflow::Failing;
@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{Database, DatabaseError, Record};
 
+use crate::extract::{Nothing, Path, Query};
 use crate::state::State;
 
 /// A no over HTTP: a fixed word and a sentence.
@@ -46,8 +47,9 @@ impl From<DatabaseError> for Failure {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
-    namespace: Option<String>,
+    namespace: Option<Text<ObjectName>>,
 }
 
 pub(crate) async fn list(
@@ -59,7 +61,7 @@ pub(crate) async fn list(
     let (snapshot, failing) = (state.snapshot.load(), state.failing());
     let records = database(&state)?.list(kind)?.into_iter();
     let wanted = |object: &ObjectRef| {
-        filter.namespace.is_none() || filter.namespace.as_deref() == object.namespace.as_ref().map(ObjectName::as_str)
+        filter.namespace.is_none() || filter.namespace.as_ref().map(|wanted| &wanted.0) == object.namespace.as_ref()
     };
     let records = records.filter(|(object, _)| wanted(object));
     let items: Vec<Value> = records.map(|(object, record)| show(&object, &record, &snapshot, &failing)).collect();
@@ -75,12 +77,11 @@ pub(crate) struct Below {
 /// What is in DNS now, set by set: everything, or what is at a name or below it (`?under=NAME`).
 pub(crate) async fn records(
     Shared(state): Shared<Arc<State>>,
-    below: Result<Query<Below>, QueryRejection>,
+    Query(below): Query<Below>,
 ) -> Result<Json<Value>, Failure> {
-    let bad = |code, reason: String| Failure::new(StatusCode::BAD_REQUEST, code, reason);
-    let Query(below) = below.map_err(|rejection| bad("BadQuery", rejection.body_text()))?;
+    let bad = |error| Failure::new(StatusCode::BAD_REQUEST, "BadName", format!("under: {error}"));
     let apex = match &below.under {
-        Some(name) => DnsName::parse(name).map_err(|error| bad("BadName", format!("under: {error}")))?,
+        Some(name) => DnsName::parse(name).map_err(bad)?,
         None => DnsName::root(),
     };
     let listing = state.snapshot.load().listing_under(&apex);
@@ -93,6 +94,7 @@ pub(crate) async fn records(
 pub(crate) async fn get_one(
     Shared(state): Shared<Arc<State>>,
     Path((kind, name)): Path<(String, String)>,
+    _: Query<Nothing>,
 ) -> Result<Json<Value>, Failure> {
     let kind = find_kind(&kind)?;
     if kind.is_namespaced() {
@@ -105,6 +107,7 @@ pub(crate) async fn get_one(
 pub(crate) async fn get_namespaced(
     Shared(state): Shared<Arc<State>>,
     Path((kind, namespace, name)): Path<(String, String, String)>,
+    _: Query<Nothing>,
 ) -> Result<Json<Value>, Failure> {
     let kind = find_kind(&kind)?;
     if !kind.is_namespaced() {
@@ -114,7 +117,7 @@ pub(crate) async fn get_namespaced(
     one(&state, kind, Some(&namespace), &name)
 }
 
-pub(crate) async fn refusals(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+pub(crate) async fn refusals(Shared(state): Shared<Arc<State>>, _: Query<Nothing>) -> Json<Value> {
     let folder = state.folder.load();
     let files: Vec<Value> = folder
         .refused
@@ -173,6 +176,12 @@ fn refused_parts(snapshot: &Snapshot) -> Vec<Value> {
 
 pub(crate) async fn no_such_path(uri: Uri) -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "NoSuchPath", format!("nothing is at {}", uri.path()))
+}
+
+/// The header `Allow` says which it does take.
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Failure {
+    let reason = format!("{} does not take {method}", uri.path());
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "WrongMethod", reason)
 }
 
 fn one(state: &State, kind: Kind, namespace: Option<&str>, name: &str) -> Result<Json<Value>, Failure> {

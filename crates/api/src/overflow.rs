@@ -3,30 +3,36 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State as Shared};
+use axum::extract::State as Shared;
+use manifest::text::Text;
+use model::ObjectName;
 use model::ingress::Port;
 use model::overflow::{Cell, Destination, Room, Row, Shed, Table, UNLIMITED};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::extract::Query;
 use crate::state::State;
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
-    namespace: Option<String>,
-    ingress: Option<String>,
+    namespace: Option<Text<ObjectName>>,
+    ingress: Option<Text<ObjectName>>,
 }
 
 /// Of all Ingresses, of those in a namespace, or of one.
 pub(crate) async fn list(Shared(state): Shared<Arc<State>>, Query(filter): Query<Filter>) -> Json<Value> {
     let tables = state.tables.load_full();
-    let is = |wanted: &Option<String>, is: Option<&str>| wanted.as_deref().is_none_or(|wanted| Some(wanted) == is);
+    let is = |wanted: &Option<Text<ObjectName>>, is: Option<&ObjectName>| {
+        wanted.as_ref().is_none_or(|wanted| Some(&wanted.0) == is)
+    };
     let namespace = |of: &Destination| of.ingress.namespace.clone();
     let mut wanted: Vec<(&Destination, &Arc<Table>)> = tables
         .by_destination
         .iter()
-        .filter(|(of, _)| is(&filter.namespace, of.ingress.namespace.as_ref().map(model::ObjectName::as_str)))
-        .filter(|(of, _)| is(&filter.ingress, Some(of.ingress.name.as_str())))
+        .filter(|(of, _)| is(&filter.namespace, of.ingress.namespace.as_ref()))
+        .filter(|(of, _)| is(&filter.ingress, Some(&of.ingress.name)))
         .collect();
     let order = |of: &Destination| (namespace(of), of.ingress.name.clone(), of.backend.service.clone(), port(of));
     wanted.sort_by_cached_key(|(of, _)| order(of));
@@ -46,7 +52,7 @@ fn shown(of: &Destination, table: &Table) -> Value {
         })
     });
     json!({
-        "namespace": of.ingress.namespace.as_ref().map(model::ObjectName::as_str),
+        "namespace": of.ingress.namespace.as_ref().map(ObjectName::as_str),
         "ingress": of.ingress.name.as_str(),
         "service": of.backend.service.as_str(),
         "port": port(of),

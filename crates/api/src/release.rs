@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use model::ObjectRef;
 use model::identity::Kind;
 use serde_json::{Value, json};
 
+use crate::extract::{Nothing, Path, Query};
 use crate::objects::Failure;
 use crate::orders;
 use crate::state::State;
@@ -16,6 +17,7 @@ use crate::state::State;
 pub(crate) async fn release(
     Shared(state): Shared<Arc<State>>,
     Path((kind, name)): Path<(String, String)>,
+    _: Query<Nothing>,
 ) -> Result<Json<Value>, Failure> {
     let_go(&state, &kind, &name).await.map(Json)
 }
@@ -34,6 +36,6 @@ pub(crate) async fn let_go(state: &State, kind: &str, name: &str) -> Result<Valu
     let names = snapshot.held_names(&object);
     let until = orders::now();
     orders::desk(state)?.release(object.clone(), until).await?;
-    tracing::warn!(%object, names, "what was held is let go: somebody with the admin credential said so");
+    tracing::warn!(target: "audit", event = "release", %object, names, "what was held is let go: somebody with the admin credential said so");
     Ok(json!({ "kind": kind.as_str(), "name": object.name.as_str(), "released": until.to_string(), "names": names }))
 }

@@ -6,8 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use model::ingress::{EntryMode, PathMatch};
 use model::inside::Place;
@@ -18,6 +17,7 @@ use model::{DnsName, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::extract::Query;
 use crate::objects::Failure;
 use crate::state::State;
 
@@ -39,9 +39,8 @@ pub(crate) struct Asked {
 
 pub(crate) async fn list(
     Shared(state): Shared<Arc<State>>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Failure> {
-    let Query(asked) = asked.map_err(|rejection| bad("BadQuery", rejection.body_text()))?;
     let under = asked.under.as_deref().map(DnsName::parse).transpose();
     let under = under.map_err(|error| bad("BadName", format!("under: {error}")))?;
     let limit = asked.limit.unwrap_or(USUAL_PAGE);

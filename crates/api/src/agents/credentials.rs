@@ -94,6 +94,11 @@ pub(super) fn to_hex(octets: &[u8]) -> String {
     })
 }
 
+/// Nobody is asked for anything else: on a hub it is a part of a name.
+pub(super) fn is_id(text: &str) -> bool {
+    is_hex(text, ID_OCTETS)
+}
+
 fn is_hex(text: &str, octets: usize) -> bool {
     text.len() == 2 * octets && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
