@@ -2,8 +2,8 @@
 //!
 //! [`ApiServer`] is a Kubernetes API server of a test's own, with Kubernetes' own controllers where it has a
 //! [`ControllerManager`] and another's kinds where it has an [`ExtensionServer`]; [`ExternalDns`] takes records from it to a
-//! [`Bind`]; [`CoreDns`] is the DNS inside of a cluster; [`HAProxy`] starts proxies, [`Helm`] renders charts, and [`Process`]
-//! is any other program, such as `fleetgate` itself. All are gone when the test is, however it ends: by returning, by
+//! [`Bind`]; [`CoreDns`] is the DNS inside of a cluster; [`HAProxy`] starts proxies, [`Helm`] renders charts, [`schemathesis()`] and
+//! [`promtool()`] judge documents, and [`Process`] is any other program, such as `fleetgate` itself. All are gone when the test is, however it ends: by returning, by
 //! panicking, or by being killed. Traffic stays on loopback, or on the cables between [`Host`]s, of which a [`Network`] has
 //! many.
 //!
@@ -30,6 +30,8 @@ mod kubernetes;
 mod network;
 mod own_network;
 mod process;
+mod promtool;
+mod schemathesis;
 mod service_account;
 mod start;
 mod work_dir;
@@ -52,5 +54,7 @@ pub use kubernetes::{Kubernetes, Missing, kubernetes};
 pub use network::{Network, Outpost, network};
 pub use own_network::{Machine, own_machine, own_network};
 pub use process::{Process, ProcessError};
+pub use promtool::promtool;
+pub use schemathesis::schemathesis;
 pub use start::StartError;
 pub use work_dir::WorkDir;
