@@ -12,6 +12,7 @@ mod links;
 pub mod listen;
 mod load;
 pub mod objects;
+pub mod openapi;
 pub mod orders;
 mod overflow;
 pub mod peers;

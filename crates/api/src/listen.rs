@@ -23,6 +23,7 @@ use crate::history;
 use crate::links;
 use crate::load;
 use crate::objects;
+use crate::openapi;
 use crate::overflow;
 use crate::peers;
 use crate::release;
@@ -80,6 +81,7 @@ impl Interface {
                 .route("/v1/credentials/{id}", delete(credentials::revoke))
                 .route("/v1/release/{kind}/{name}", post(release::release))
                 .route("/v1/drain/{cluster}", post(drain::drain).delete(drain::undo))
+                .route("/openapi.json", get(openapi::show))
                 .fallback(objects::no_such_path)
                 .method_not_allowed_fallback(objects::wrong_method)
                 // Outermost, so that it stands before a no as well.

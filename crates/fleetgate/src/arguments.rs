@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Drain(crate::drain::DrainOptions),
     /// Print the custom resource definitions for a hub, for `kubectl apply -f -`
     Crds,
+    /// Print the description of what --admin answers, in OpenAPI 3.1
+    Openapi,
     /// Write the reference pages of the documents
     #[command(hide = true)]
     Reference(crate::reference::ReferenceOptions),

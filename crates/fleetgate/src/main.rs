@@ -71,6 +71,10 @@ fn main() -> ExitCode {
             print!("{}", manifest::crds::to_yaml());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Openapi => {
+            print!("{}", api::openapi::to_text());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Reference(options) => reference::run(&options),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "fleetgate", &mut std::io::stdout());

@@ -382,21 +382,26 @@ pub struct AddressClaimStatus {
 }
 
 /// What became of a `DNSEndpoint`'s endpoints.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct RecordsStatus {
+pub struct RecordsStatus {
+    /// Whether it is accepted, and why not.
     conditions: Vec<Condition>,
+    /// One by one.
     parts: Vec<PartVerdict>,
 }
 
 /// What became of an Ingress' paths, certificates and members.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct IngressStatus {
+pub struct IngressStatus {
+    /// Whether it is accepted, and why not.
     conditions: Vec<Condition>,
     /// The clusters that serve it.
     members: Vec<String>,
+    /// Hosts and paths, certificates, and members, one by one.
     parts: Vec<PartVerdict>,
+    /// Where clients meet it.
     load_balancer: LoadBalancerStatus,
 }
 
@@ -411,18 +416,23 @@ pub struct IngressEntry {
     pub conditions: Vec<Condition>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Where clients meet an Ingress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LoadBalancerStatus {
+    /// Point by point.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ingress: Vec<EntryPointStatus>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// One point at which clients meet an Ingress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EntryPointStatus {
+    /// An address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+    /// Or a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
 }
