@@ -225,6 +225,23 @@ fn every_metric_is_documented_and_every_documented_metric_exists() {
     }
 }
 
+/// The page says of every label what it can be, and why there are not more of them; and every metric has a type and a meaning.
+#[test]
+fn every_label_is_bounded() {
+    let page = document("docs/metrics.md");
+    let (metrics, labels) = page.split_once("\n## Labels\n").unwrap();
+    let is_row = |line: &&str| line.starts_with("| `");
+    let explained: BTreeSet<&str> = labels.lines().filter(is_row).filter_map(|row| row.split('`').nth(1)).collect();
+    let mut used = BTreeSet::new();
+    for row in metrics.lines().filter(is_row) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, labels, meaning] = cells[..] else { panic!("four cells: {row}") };
+        assert!(["counter", "gauge", "histogram"].contains(&kind) && meaning.len() > 10, "{name}: {row}");
+        used.extend(labels.split('`').skip(1).step_by(2));
+    }
+    assert_eq!(used, explained);
+}
+
 /// Rules for Prometheus and the dashboard for Grafana ask for metrics that there are, by labels that these have, and each rule has its section.
 #[test]
 fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
@@ -280,6 +297,34 @@ fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
         }
     }
     assert!(shown > 20, "{shown}");
+}
+
+/// Prometheus itself reads the rules, and each alert that pages fires where it should and nowhere else.
+#[test]
+fn rules_do_what_they_say() {
+    let Some(promtool) = testbed::promtool() else { return };
+    let folder = root().join("deploy/monitoring");
+    for arguments in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts-test.yaml"]] {
+        let output = std::process::Command::new(&promtool).args(arguments).current_dir(&folder).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(output.status.success(), "promtool {arguments:?}: {said}");
+    }
+    let rules: serde_json::Value = serde_saphyr::from_str(&document("deploy/monitoring/alerts.yaml")).unwrap();
+    let tested = document("deploy/monitoring/alerts-test.yaml");
+    for rule in rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()) {
+        let name = rule["alert"].as_str().unwrap();
+        let fires = tested.contains(&format!("alertname: {name}\n    exp_alerts:\n    - exp_labels"));
+        let rests = tested.contains(&format!("alertname: {name}, exp_alerts: []"));
+        assert!(rule["labels"]["severity"] != "page" || fires && rests, "alerts-test.yaml does not test {name}");
+    }
+}
+
+/// The page of the interface is the one that the binary serves.
+#[test]
+fn the_description_of_the_interface_is_the_committed_one() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_fleetgate")).arg("openapi").output().unwrap();
+    let now = String::from_utf8(output.stdout).unwrap();
+    assert!(document("docs/openapi.json") == now, "run: fleetgate openapi >docs/openapi.json");
 }
 
 fn http_get(address: &str, path: &str) -> String {
