@@ -197,7 +197,7 @@ impl Door {
         }
         let (credential, token) = credentials::issue((cluster, &standing.owner.uid), unix_now(), valid);
         self.home.issue(credential.clone()).await?;
-        tracing::info!(cluster, id = credential.id, "a credential was issued");
+        tell_issued(&credential);
         Ok((credential, Bootstrap { token, server_name, ca }))
     }
 
@@ -262,6 +262,12 @@ impl Door {
         slots.retain(|_, slot| Arc::strong_count(slot) > 1);
         Arc::clone(slots.entry(cluster.clone()).or_default())
     }
+}
+
+/// Who may speak for a cluster from now on.
+fn tell_issued(Credential { id, cluster, holder, .. }: &Credential) {
+    let (event, holder) = ("credential-issued", holder.as_str());
+    tracing::info!(target: "audit", event, cluster, credential = id, holder, "a credential was issued");
 }
 
 fn unix_now() -> u64 {

@@ -96,15 +96,16 @@ async fn go(door: &Door, mut client: TlsStream<TcpStream>, place: Place, target:
     door.metrics.carried(&carried);
 }
 
-fn audit(identity: &Identity, target: Option<&Target>, refusal: &Refusal, from: SocketAddr) {
+fn audit(identity: &Identity, target: Option<&Target>, refusal: &Refusal, peer: SocketAddr) {
     tracing::warn!(
         target: "audit",
         event = "egress-refused",
         cluster = %identity.cluster,
         identity = %identity,
-        target = target.map(tracing::field::display),
+        destination = target.map(tracing::field::display),
         code = refusal.label(),
-        %from,
-        "{refusal}"
+        reason = %refusal,
+        %peer,
+        "refused"
     );
 }

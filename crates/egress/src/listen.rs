@@ -124,7 +124,8 @@ async fn look_at(door: &Door, identity: Identity, expires: u64) {
         cluster = %identity.cluster,
         identity = %identity,
         code,
+        %reason,
         connections,
-        "{reason}"
+        "cut"
     );
 }

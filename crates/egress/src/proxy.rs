@@ -150,12 +150,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, gateways: &Gate
         Ok(opened) => opened,
         Err(refusal) => {
             metrics.count(refusal.label());
-            tracing::warn!(code = refusal.code(), "{refusal}");
+            tracing::warn!(code = refusal.code(), reason = %refusal, "connection refused");
             return refusal.tell(&mut client).await;
         }
     };
     metrics.count("Ok");
-    tracing::debug!(%target, "connected");
+    tracing::debug!(destination = %target, "connected");
     let carried = Carried::default();
     let carrying = async {
         client.write_all(ESTABLISHED).await?;

@@ -85,7 +85,7 @@ async fn serve(mut client: TcpStream, from: SocketAddr, gateways: &Gateways, met
     match opened {
         Ok((target, stream, answered)) => {
             metrics.count("Ok");
-            tracing::debug!(%target, %from, "connected");
+            tracing::debug!(destination = %target, peer = %from, "connected");
             let carried = Carried::default();
             // Nothing was said to the client yet that the target's octets could come together with.
             let ended = carry(&mut client, stream, (Bytes::new(), answered), Duration::ZERO, &carried).await;
@@ -96,7 +96,7 @@ async fn serve(mut client: TcpStream, from: SocketAddr, gateways: &Gateways, met
         }
         Err(refusal) => {
             metrics.count(refusal.label());
-            tracing::warn!(%from, code = refusal.code(), "{refusal}");
+            tracing::warn!(peer = %from, code = refusal.code(), reason = %refusal, "connection refused");
             socket::reset(&client);
         }
     }

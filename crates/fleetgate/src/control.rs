@@ -341,7 +341,7 @@ impl Control {
             if let Some(refusal) = refusal
                 && before.status(object).and_then(|status| status.refusal()) != Some(refusal)
             {
-                tracing::warn!(%object, code = refusal.reason, "refused: {}", refusal.message);
+                tracing::warn!(%object, code = refusal.reason, reason = refusal.message, "refused");
             }
         }
         report_held(before, planned);

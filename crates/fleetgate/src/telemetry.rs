@@ -19,9 +19,10 @@ pub(crate) fn start_log(options: &LogOptions) -> anyhow::Result<()> {
     // What is audited is told however little else is.
     let filter = EnvFilter::try_new(format!("audit=info,kube_client=off,kube_runtime=off,{}", options.log))
         .with_context(|| format!("reading --log {}", options.log))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match options.log_format {
-        LogFormat::Human => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Human => builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).init(),
+        // Fields stand beside timestamp, level and target (docs/logs.md): none may be called so.
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())

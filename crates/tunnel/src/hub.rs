@@ -402,5 +402,5 @@ fn better<T>(earlier: Result<T, Refused>, later: Result<T, Refused>) -> Result<T
 }
 
 fn audit(event: &'static str, cluster: &ClusterName, target: &Target, refused: &Refused) {
-    tracing::info!(target: "audit", event, %cluster, target = %target, code = refused.code(), reason = %refused, "refused");
+    tracing::info!(target: "audit", event, %cluster, destination = %target, code = refused.code(), reason = %refused, "refused");
 }

@@ -167,6 +167,6 @@ impl Inside for OnLink {
 /// What is forbidden here; the rest is in the hub's log.
 fn audit<T>(event: &'static str, asked: &Asked, answer: &Result<T, Refused>) {
     if let Err(refused @ Refused::Forbidden(_)) = answer {
-        tracing::info!(target: "audit", event, target = %asked.target, code = refused.code(), reason = %refused, "refused");
+        tracing::info!(target: "audit", event, destination = %asked.target, code = refused.code(), reason = %refused, "refused");
     }
 }

@@ -145,7 +145,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, arrival: Arrival) {
 
 pub(crate) fn refused(worker: &Worker, door: DoorKind, refusal: &Refusal) {
     worker.metrics_of(door).refused(refusal);
-    tracing::debug!(code = refusal.code(), blame = refusal.blame().as_str(), %door, "refused: {refusal}");
+    tracing::debug!(%door, code = refusal.code(), blame = refusal.blame().as_str(), reason = %refusal, "connection refused");
 }
 
 async fn open(worker: &Arc<Worker>, arrival: Arrival, until: Instant) -> Result<(), Refusal> {

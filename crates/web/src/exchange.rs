@@ -156,6 +156,7 @@ impl Drop for Exchange {
                 sent = self.sent,
                 broken = self.is_broken,
                 micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                "request"
             );
         }
     }

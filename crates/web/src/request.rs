@@ -412,7 +412,7 @@ fn refuse(
     worker.metrics_of(link.door).refused(refusal);
     let (code, detail) = (refusal.code(), refusal.detail());
     let (cluster, why) = detail.map_or((None, ""), |(cluster, why)| (Some(tracing::field::display(cluster)), why));
-    tracing::debug!(code, blame = refusal.blame().as_str(), client = %link.client, cluster, why, "refused: {refusal}");
+    tracing::debug!(client = %link.client, cluster, code, blame = refusal.blame().as_str(), reason = %refusal, why, "request refused");
     exchange.refused(refusal.status(), code);
     let mut response = own(refusal.status(), &refusal.to_string(), is_head, exchange);
     let headers = response.headers_mut();

@@ -49,7 +49,7 @@ impl Door {
         };
         let certificate = keys.signer.sign_control_plane(csr, &identity, now, valid)?;
         self.home.issue(credential.clone()).await?;
-        tracing::info!(cluster, id = credential.id, "a credential was issued to a control plane");
+        super::tell_issued(&credential);
         Ok((credential, certificate))
     }
 }

@@ -59,10 +59,10 @@ async fn until_out(door: &Door, identity: &Identity, expires: u64) -> No {
     }
 }
 
-pub(super) fn refused(from: SocketAddr, identity: Option<&Identity>, no: &No) {
+pub(super) fn refused(peer: SocketAddr, identity: Option<&Identity>, no: &No) {
     let cluster = identity.map(|identity| tracing::field::display(&identity.cluster));
     let credential = identity.map(|identity| &*identity.credential);
-    tracing::info!(target: "audit", event = "link", cluster, credential, %from, code = no.code, "refused");
+    tracing::info!(target: "audit", event = "link", cluster, credential, %peer, code = no.code, "refused");
 }
 
 /// One of a cluster's links.

@@ -135,8 +135,8 @@ impl Inner {
     }
 }
 
-fn refused(from: SocketAddr, identity: Option<&Identity>, code: &'static str) {
+fn refused(peer: SocketAddr, identity: Option<&Identity>, code: &'static str) {
     let cluster = identity.map(|identity| tracing::field::display(&identity.cluster));
     let credential = identity.map(|identity| &*identity.credential);
-    tracing::info!(target: "audit", event = "link", cluster, credential, %from, code, "refused");
+    tracing::info!(target: "audit", event = "link", cluster, credential, %peer, code, "refused");
 }

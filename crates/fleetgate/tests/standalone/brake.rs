@@ -10,12 +10,12 @@ use crate::server::{BASE, Fleet, Server, cluster, connect, fleetgate, nowhere};
 
 const NAMES: usize = 30;
 
-fn base() -> String {
+pub(crate) fn base() -> String {
     BASE.replacen("gateway:", "withdrawal: {grace: 1s, maxShare: 0.3}\n  gateway:", 1)
 }
 
 /// Half of the names each: more than may go at once.
-fn records(half: usize) -> String {
+pub(crate) fn records(half: usize) -> String {
     let endpoint =
         |number: usize| format!("  - {{dnsName: n{number}.c1.fleet.example, recordType: TXT, targets: [here]}}\n");
     let numbers = half * NAMES / 2..(half + 1) * NAMES / 2;
@@ -47,7 +47,7 @@ fn served(server: &Server) -> usize {
     (0..NAMES).filter(is_served).count()
 }
 
-fn delete(fleet: &Fleet) {
+pub(crate) fn delete(fleet: &Fleet) {
     for file in ["web0.yaml", "web1.yaml"] {
         fs::remove_file(fleet.folder().join(file)).unwrap();
     }

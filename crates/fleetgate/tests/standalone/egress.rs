@@ -671,7 +671,7 @@ fn a_sidecar_asks_for_what_was_wanted_and_never_for_itself() {
     {
         let error = ask(url);
         assert!(error.contains("reset by peer"), "never an orderly end: {error}");
-        let line = serve.wait_for_line(&format!("\"target\":\"{target}\""), PATIENCE).unwrap();
+        let line = serve.wait_for_line(&format!("\"destination\":\"{target}\""), PATIENCE).unwrap();
         assert!(line.contains("NoLink"), "{line}");
         asking.wait_for_line("\"code\":\"NoLink\"", PATIENCE).unwrap();
     }

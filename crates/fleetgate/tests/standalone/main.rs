@@ -19,6 +19,7 @@ mod federation;
 mod hand_over;
 mod live_changes;
 mod load;
+mod logs;
 mod members;
 mod metrics;
 mod overflow;

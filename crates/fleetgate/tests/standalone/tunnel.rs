@@ -58,7 +58,7 @@ fn a_revoked_agent_loses_its_links_within_seconds_and_the_others_keep_theirs() {
     assert!(took < Duration::from_secs(5) + MARGIN, "{took:?}");
     assert_eq!(links(&server, "c2"), 2);
     let audited = server.process.wait_for_line("\"event\":\"link\"", PATIENCE).unwrap();
-    for part in ["\"code\":\"Revoked\"", "\"cluster\":\"c1\"", mine.id(), "\"from\":\"127.0.0.1:"] {
+    for part in ["\"code\":\"Revoked\"", "\"cluster\":\"c1\"", mine.id(), "\"peer\":\"127.0.0.1:"] {
         assert!(audited.contains(part), "{audited}");
     }
     // It goes on trying, says why, and is not ready.

@@ -32,7 +32,7 @@ fn forbidden_targets_are_refused_with_a_reason_and_audited() {
         let refused = a.connect(target).err().unwrap_or_else(|| panic!("{target} is connected"));
         assert_eq!(refused.status, 403, "{target}: {refused:?}");
         assert!(!refused.code.is_empty() && !refused.reason.is_empty(), "{target}: {refused:?}");
-        let line = world.wait_for_audit(target, |line| line["target"] == target && line["identity"].is_string());
+        let line = world.wait_for_audit(target, |line| line["destination"] == target && line["identity"].is_string());
         assert_eq!((&line["cluster"], &line["code"]), (&"a".into(), &refused.code.into()), "{line}");
     }
     // What is allowed still is.
@@ -85,7 +85,7 @@ fn a_stolen_credential_is_worth_nothing_once_it_is_revoked() {
     let refused = Carried::open(&socket, &shop).err().expect("it is revoked");
     assert_eq!(refused.status, 403, "{refused:?}");
     let line = world.wait_for_audit("a revoked control plane", |line| {
-        line["identity"].as_str().is_some_and(|identity| identity.contains(&id)) && line["target"] == shop.as_str()
+        line["identity"].as_str().is_some_and(|identity| identity.contains(&id)) && line["destination"] == shop.as_str()
     });
     assert_eq!((&line["cluster"], &line["code"]), (&"a".into(), &refused.code.into()), "{line}");
 

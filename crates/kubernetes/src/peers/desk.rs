@@ -136,7 +136,7 @@ impl Inner {
             Call::Certificate => {
                 let csr = read(request, MAX_CSR).await?;
                 let csr = std::str::from_utf8(&csr).map_err(|_| Refusal::Malformed)?;
-                tracing::info!(%from, account = &*account, "a replica's certificate is asked for");
+                tracing::info!(peer = %from, account = &*account, "a replica's certificate is asked for");
                 Ok(to_json(&desk.sign(csr).await.map_err(told)?))
             }
             Call::Admitted => {

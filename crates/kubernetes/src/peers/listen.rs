@@ -222,7 +222,7 @@ async fn answer(door: Arc<Inner>, tls: TlsAcceptor, stream: TcpStream, from: Soc
     let service = service_fn(|request| async {
         let answer = door.begin(request, from).await.unwrap_or_else(|no| {
             door.metrics.refused(no.code());
-            tracing::info!(%from, code = no.code(), "a process is not heard: {no}");
+            tracing::info!(peer = %from, code = no.code(), reason = %no, "a process is not heard");
             refuse(no)
         });
         Ok::<_, Infallible>(answer)

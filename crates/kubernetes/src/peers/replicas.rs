@@ -107,7 +107,7 @@ impl Roster {
             let replica = if replica.clusters.len() <= share {
                 Arc::clone(replica)
             } else {
-                tracing::warn!(peer = %peer.name, room = share, "more clusters are linked than others can be told of");
+                tracing::warn!(replica = %peer.name, room = share, "more clusters are linked than others can be told of");
                 Arc::new(Replica { clusters: replica.clusters[..share].to_vec(), ..Replica::clone(replica) })
             };
             most -= replica.clusters.len();

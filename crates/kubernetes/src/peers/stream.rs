@@ -55,10 +55,10 @@ impl Stream {
 
     pub(super) async fn run(mut self, body: Incoming) {
         let Peer { name, role } = self.seat.peer.clone();
-        tracing::info!(peer = %name, %role, "a process is heard");
+        tracing::info!(replica = %name, %role, "a process is heard");
         let ended = self.hear(body).await;
         let code = ended.map_or_else(Refusal::code, |()| "Ok");
-        tracing::info!(peer = %name, %role, lines = self.count, code, "a process is not heard any more");
+        tracing::info!(replica = %name, %role, lines = self.count, code, "a process is not heard any more");
         if let Err(no) = ended {
             if matches!(no, Refusal::BadToken | Refusal::NotAllowed | Refusal::NoLinks) {
                 self.door.roster().forget(&self.seat.peer);
@@ -157,7 +157,7 @@ impl Stream {
             return Ok(());
         }
         let Said { sighting, reports, replica } = wire::said(line).map_err(|wrong| {
-            tracing::warn!(peer = %self.seat.peer.name, role = %self.seat.peer.role, "a line of a process is not taken: {wrong}");
+            tracing::warn!(replica = %self.seat.peer.name, role = %self.seat.peer.role, "a line of a process is not taken: {wrong}");
             Refusal::Malformed
         })?;
         self.count += 1;

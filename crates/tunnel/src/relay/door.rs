@@ -93,8 +93,8 @@ impl Door {
     }
 }
 
-fn refused(from: SocketAddr, code: &'static str) {
-    tracing::info!(target: "audit", event = "relay", %from, code, "refused");
+fn refused(peer: SocketAddr, code: &'static str) {
+    tracing::info!(target: "audit", event = "relay", %peer, code, "refused");
 }
 
 /// Into links of this process.
