@@ -1,5 +1,5 @@
 //! Who may ask: without a credential everything is read-only and for this machine alone, but for the two probes, which a
-//! kubelet or a load balancer sends from elsewhere.
+//! kubelet or a load balancer sends from elsewhere. Who has logged in to the dashboard may see its pages from anywhere.
 
 use std::fmt;
 use std::io;
@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use crate::agents::is_same;
+use crate::dashboard::{self, Board};
 use crate::objects::Failure;
 use crate::state::State;
 
@@ -51,6 +52,16 @@ impl AdminCredential {
         Ok(Self(text.into()))
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether it is what somebody typed.
+    pub(crate) fn is(&self, typed: &str) -> bool {
+        is_same(typed.as_bytes(), self.0.as_bytes())
+    }
+
     /// The header that shows it.
     pub fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
@@ -64,24 +75,39 @@ impl AdminCredential {
 
 pub(crate) async fn guard(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Shared(state): Shared<Arc<State>>,
-    request: Request,
+    Shared((state, board)): Shared<(Arc<State>, Arc<Board>)>,
+    mut request: Request,
     next: Next,
 ) -> Response {
     if OPEN_TO_ALL.contains(&request.uri().path()) {
         return next.run(request).await;
     }
+    let is_page = dashboard::has(request.uri().path());
+    // For pages alone: browsers send cookies by themselves, and what programs change by is no form that a page of ours wrote.
+    if let Some(session) = board.session(request.headers()).filter(|_| is_page) {
+        request.extensions_mut().insert(session);
+        return next.run(request).await;
+    }
     if state.admin_credential.get().is_some_and(|credential| credential.is_shown(request.headers())) {
         return next.run(request).await;
     }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    // Pages say themselves that a form needs a session.
+    if !is_page && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let reason = match state.admin_credential.get() {
             Some(_) => "this changes something: it needs the admin credential (--admin-credential FILE)",
             None => "this changes something, which needs a fleetgate that runs with --admin-credential FILE",
         };
         return Failure::new(StatusCode::FORBIDDEN, "NoCredential", reason).into_response();
     }
+    let can_log_in = is_page && state.admin_credential.get().is_some();
+    if can_log_in && dashboard::is_for_strangers(request.uri().path()) {
+        return next.run(request).await;
+    }
     if !peer.ip().to_canonical().is_loopback() {
+        if can_log_in {
+            let reason = "pages are for this machine, and for others once they have logged in";
+            return dashboard::refusal(None, &Failure::new(StatusCode::FORBIDDEN, "NotLoopback", reason));
+        }
         let reason = "only /healthz and /readyz are answered to other machines";
         return Failure::new(StatusCode::FORBIDDEN, "NotLoopback", reason).into_response();
     }

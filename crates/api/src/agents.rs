@@ -45,10 +45,10 @@ pub use metrics::Metrics;
 pub use reports::{OfOne, Reports, Service};
 pub use verdicts::Verdicts;
 
-pub(crate) use credentials::is_same;
+pub(crate) use credentials::{is_same, random, to_hex};
+pub(crate) use limits::{Buckets, source};
 
 use authority::{AuthorityError, MAX_VALID, RequestError};
-use limits::Buckets;
 use tls::Keys;
 
 /// How often the authorities are looked at: another process may have changed them, and they have their times.

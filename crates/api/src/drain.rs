@@ -3,22 +3,31 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use manifest::labels::DRAINED;
 use model::identity::Kind;
 use model::{ClusterName, ObjectRef};
 use serde_json::{Value, json};
 
+use crate::extract::{Nothing, Path, Query};
 use crate::objects::{self, Failure};
 use crate::orders;
 use crate::state::State;
 
-pub(crate) async fn drain(Shared(state): Shared<Arc<State>>, Path(name): Path<String>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn drain(
+    Shared(state): Shared<Arc<State>>,
+    Path(name): Path<String>,
+    _: Query<Nothing>,
+) -> Result<Json<Value>, Failure> {
     set(&state, &name, true).await.map(Json)
 }
 
-pub(crate) async fn undo(Shared(state): Shared<Arc<State>>, Path(name): Path<String>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn undo(
+    Shared(state): Shared<Arc<State>>,
+    Path(name): Path<String>,
+    _: Query<Nothing>,
+) -> Result<Json<Value>, Failure> {
     set(&state, &name, false).await.map(Json)
 }
 

@@ -9,6 +9,7 @@ mod members;
 mod names;
 mod refused;
 mod request;
+pub mod told;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,26 +32,31 @@ use crate::state::State;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
-    name: Option<String>,
-    tlv: Option<String>,
-    url: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) tlv: Option<String>,
+    pub(crate) url: Option<String>,
     #[serde(rename = "serverName")]
-    server_name: Option<String>,
-    from: Option<String>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) from: Option<String>,
     #[serde(default)]
-    proof: bool,
+    pub(crate) proof: bool,
 }
 
 pub(crate) async fn explain(
     Shared(state): Shared<Arc<State>>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Failure> {
-    let from = read_address(&asked)?;
+    answer(&state, &asked).map(Json)
+}
+
+/// The same for the dashboard.
+pub(crate) fn answer(state: &State, asked: &Asked) -> Result<Value, Failure> {
+    let from = read_address(asked)?;
     if let Some(url) = &asked.url {
-        return request::explain(&state, &read_request(&asked, url, from)?, url).map(Json);
+        return request::explain(state, &read_request(asked, url, from)?, url);
     }
-    let question = Question { wants: read(&asked)?, from };
-    let connection = doors(&state)?.explain(&question, Instant::now());
+    let question = Question { wants: read(asked)?, from };
+    let connection = doors(state)?.explain(&question, Instant::now());
     let snapshot = state.snapshot.load();
     let from = from.map(|from| from.to_string());
     let mut answer = match &question.wants {
@@ -58,7 +64,7 @@ pub(crate) async fn explain(
             json!({ "asked": { "clusterId": asked.tlv, "proof": proof, "from": from } })
         }
         Wanted::ServerName(name) => {
-            let told = names::resolve(name, question.from, &state);
+            let told = names::resolve(name, question.from, state);
             json!({
                 "asked": { "name": name.to_string(), "from": from },
                 "dns": names::to_json(name, told, &state.guides, &snapshot, &state.recent),
@@ -66,8 +72,8 @@ pub(crate) async fn explain(
         }
     };
     answer["connection"] = connection::to_json(&connection, &question);
-    answer["refused"] = refused::who_wants(&question.wants, &snapshot, &*database(&state)?)?;
-    Ok(Json(answer))
+    answer["refused"] = refused::who_wants(&question.wants, &snapshot, &*database(state)?)?;
+    Ok(answer)
 }
 
 fn doors(state: &State) -> Result<&gateway::Insight, Failure> {

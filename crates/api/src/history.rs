@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
+use manifest::text::Text;
 use model::identity::Kind;
 use model::snapshot::Changes;
 use model::{ObjectName, ObjectRef, Snapshot, Timestamp, history};
@@ -103,26 +104,22 @@ impl Kept {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
     kind: Option<String>,
-    namespace: Option<String>,
-    name: Option<String>,
+    namespace: Option<Text<ObjectName>>,
+    name: Option<Text<ObjectName>>,
 }
 
 pub(crate) async fn list(
     Shared(state): Shared<Arc<State>>,
     Query(asked): Query<Asked>,
 ) -> Result<Json<Value>, Failure> {
-    let bad = |reason: String| Failure::new(StatusCode::BAD_REQUEST, "BadQuery", reason);
     let kind = asked.kind.as_deref().map(objects::find_kind).transpose()?;
     if asked.name.is_some() && kind.is_none() {
-        return Err(bad("name: say of which kind, too".to_owned()));
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "KindMissing", "name: say of which kind, too"));
     }
     let is_wanted = |object: &ObjectRef| {
         kind.is_none_or(|kind: Kind| object.kind == kind)
-            && asked.name.as_deref().is_none_or(|name| object.name.as_str() == name)
-            && asked
-                .namespace
-                .as_deref()
-                .is_none_or(|wanted| object.namespace.as_ref().map(ObjectName::as_str) == Some(wanted))
+            && asked.name.as_ref().is_none_or(|name| object.name == name.0)
+            && asked.namespace.as_ref().is_none_or(|namespace| object.namespace.as_ref() == Some(&namespace.0))
     };
     let changes = state.history.recent(MOST).into_iter().filter(|change| is_wanted(&change.object));
     Ok(Json(json!({ "items": changes.map(|change| change.to_json()).collect::<Vec<_>>() })))

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod agents;
 mod credentials;
+mod dashboard;
 mod drain;
 mod explain;
 mod extract;
@@ -22,6 +23,7 @@ mod routes;
 pub mod state;
 
 pub use access::AdminCredential;
+pub use explain::told;
 pub use history::History;
 pub use listen::{Interface, Listener};
-pub use state::{Doors, FolderState, State};
+pub use state::{Doors, FolderState, Meters, State};

@@ -25,6 +25,8 @@ pub struct State {
     pub insight: OnceLock<Arc<gateway::Insight>>,
     /// The same of the HTTP doors.
     pub web: OnceLock<Arc<web::Insight>>,
+    /// What doors and DNS count; there once they are open.
+    pub meters: OnceLock<Meters>,
     /// Where they listen.
     pub doors: OnceLock<Doors>,
     /// What DNS chooses by.
@@ -67,6 +69,14 @@ pub struct Doors {
     pub https: Option<SocketAddr>,
 }
 
+/// What is counted, for those who show how much there is.
+#[derive(Debug, Clone)]
+pub struct Meters {
+    pub dns: dns::Metrics,
+    pub gateway: gateway::Metrics,
+    pub web: web::Metrics,
+}
+
 /// What is wrong with the folder.
 #[derive(Debug, Clone, Default)]
 pub struct FolderState {
@@ -92,6 +102,7 @@ impl State {
             recent,
             insight,
             web: OnceLock::new(),
+            meters: OnceLock::new(),
             doors: OnceLock::new(),
             guides: dns::Guides::default(),
             database,

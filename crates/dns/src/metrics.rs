@@ -38,6 +38,12 @@ const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Tcp];
 #[derive(Debug, Default)]
 pub(crate) struct ZoneCounters([[AtomicU64; CODES.len()]; TRANSPORTS.len()]);
 
+impl ZoneCounters {
+    fn total(&self) -> u64 {
+        self.0.iter().flatten().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
 /// Cheap to clone; all clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -77,6 +83,12 @@ impl Metrics {
             metrics.connections_refused.clone(),
         );
         metrics
+    }
+
+    /// How many queries were answered since the process began, in the zones that there are now and outside of all.
+    pub fn queries(&self, index: &Index) -> u64 {
+        let all = index.zones().map(|zone| &zone.counters).chain([&self.outside]);
+        all.map(|counters| counters.total()).sum()
     }
 
     /// An answer above the rate limit.
@@ -242,6 +254,7 @@ mod tests {
         drop(udp);
         Tally::new(&metrics, Transport::Tcp).count(Some(&outcome(OptRcode::REFUSED, None)));
         metrics.limited(Limited::PutOff);
+        assert_eq!(metrics.queries(&published), 4);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -21,9 +21,9 @@ use crate::wiring::{HubDomainOptions, WiringOptions};
 
 const ZONE: &str = "fleet.example";
 const CLUSTERS: [DemoCluster; 3] = [
-    DemoCluster { name: "c1", region: "eu-west", nodes: ["192.0.2.11", "2001:db8:1::11"] },
-    DemoCluster { name: "c2", region: "us-east", nodes: ["198.51.100.21", "2001:db8:2::21"] },
-    DemoCluster { name: "c3", region: "ap-south", nodes: ["203.0.113.31", "2001:db8:3::31"] },
+    DemoCluster { name: "c1", region: "eu-west", place: [53.35, -6.26], nodes: ["192.0.2.11", "2001:db8:1::11"] },
+    DemoCluster { name: "c2", region: "us-east", place: [39.04, -77.49], nodes: ["198.51.100.21", "2001:db8:2::21"] },
+    DemoCluster { name: "c3", region: "ap-south", place: [19.08, 72.88], nodes: ["203.0.113.31", "2001:db8:3::31"] },
 ];
 
 /// DNS, the doors by cluster id and by server name, and the admin interface.
@@ -37,6 +37,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 struct DemoCluster {
     name: &'static str,
     region: &'static str,
+    /// Degrees north and east.
+    place: [f64; 2],
     nodes: [&'static str; 2],
 }
 
@@ -124,7 +126,7 @@ spec: {{}}
 }
 
 fn cluster_manifest(cluster: &DemoCluster, address: SocketAddr) -> String {
-    let DemoCluster { name, region, nodes: [v4, v6] } = cluster;
+    let DemoCluster { name, region, place: [latitude, longitude], nodes: [v4, v6] } = cluster;
     format!(
         "\
 apiVersion: fleetgate.dev/v1alpha1
@@ -133,7 +135,7 @@ metadata: {{name: {name}}}
 spec:
   tenant: acme
   zone: main
-  location: {{region: {region}}}
+  location: {{region: {region}, latitude: {latitude}, longitude: {longitude}}}
   controlPlane:
     kubeApiserver: {{addresses: [\"{address}\"]}}
   nodes:
@@ -164,6 +166,7 @@ Everything else is real. Try from another shell:
   {program} get clusters --admin {admin}
   {program} explain api.c1.{ZONE} --admin {admin}
 
+The dashboard is at http://{admin}/
 Connections with a PROXY v2 header are taken on {}, by the ids c1, c2 and c3.
 The manifests are in {fleet}: change one, and ask again.
 Ctrl-C ends the demo and removes them.

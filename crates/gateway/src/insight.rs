@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use model::snapshot::Route;
-use model::{Cidr, Snapshot};
+use model::{Cidr, ObjectName, Snapshot};
 
 use crate::balance::{Census, Upstreams};
 use crate::inward::Inward;
@@ -39,6 +39,11 @@ impl Insight {
     pub(crate) fn undecided(&self, kind: DoorKind) -> Option<u64> {
         let counts = self.doors.iter().filter(|door| door.0 == kind).map(|(_, openings)| u64::from(openings.count()));
         counts.reduce(|sum, count| sum + count)
+    }
+
+    /// Connections of a tenant that are open now.
+    pub fn open_of_tenant(&self, name: &ObjectName) -> u32 {
+        self.admissions.open_of_tenant(name)
     }
 
     pub(crate) fn census(&self) -> Census {

@@ -7,7 +7,7 @@ mod observed;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use model::Snapshot;
+use model::{ClusterName, Snapshot};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,9 +30,21 @@ pub struct Metrics {
     bytes: Family<DirectionLabels, Counter>,
     accept_errors: Family<DoorLabels, Counter>,
     cut: Family<DoorLabels, Counter>,
+    /// Of all doors and codes; what `connections` has one by one.
+    established: Counter,
+    refused: Counter,
     refusals: Arc<RefusalsByCluster>,
     /// What is read when somebody asks; there once doors are served.
     insight: Arc<ArcSwapOption<Insight>>,
+}
+
+/// What all doors have counted since the process began, for those who show how much there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    pub established: u64,
+    pub refused: u64,
+    /// Open now.
+    pub open: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +90,18 @@ impl Metrics {
         metrics
     }
 
+    pub fn totals(&self) -> Totals {
+        let open = |kind: DoorKind| self.open.get(&DoorLabels { door: kind.label() }).map_or(0, |open| open.get());
+        let open = open(DoorKind::ClusterId) + open(DoorKind::ServerName);
+        let (established, refused) = (self.established.get(), self.refused.get());
+        Totals { established, refused, open: u64::try_from(open).unwrap_or_default() }
+    }
+
+    /// How often connections to one cluster were refused: door, code and times.
+    pub fn refusals_of(&self, cluster: &ClusterName) -> Vec<(&'static str, &'static str, u64)> {
+        self.refusals.of(cluster)
+    }
+
     /// Shows from now on what these doors know.
     pub(crate) fn watch(&self, insight: &Arc<Insight>) {
         self.insight.store(Some(Arc::clone(insight)));
@@ -90,6 +114,8 @@ impl Metrics {
         DoorMetrics {
             door,
             connections: self.connections.clone(),
+            established: self.established.clone(),
+            refused: self.refused.clone(),
             refusals: Arc::clone(&self.refusals),
             open: self.open.get_or_create_owned(&labels),
             accept_errors: self.accept_errors.get_or_create_owned(&labels),
@@ -105,6 +131,8 @@ impl Metrics {
 pub(crate) struct DoorMetrics {
     door: &'static str,
     connections: Family<OutcomeLabels, Counter>,
+    established: Counter,
+    refused: Counter,
     refusals: Arc<RefusalsByCluster>,
     pub(crate) open: Gauge,
     pub(crate) accept_errors: Counter,
@@ -115,12 +143,14 @@ pub(crate) struct DoorMetrics {
 
 impl DoorMetrics {
     pub(crate) fn established(&self) {
+        self.established.inc();
         self.count(ESTABLISHED);
     }
 
     /// By door and code always, and by cluster where it got that far.
     /// The snapshot says which clusters there are; a node knows none.
     pub(crate) fn refused(&self, refusal: &Refusal, snapshot: Option<&ArcSwap<Snapshot>>) {
+        self.refused.inc();
         self.count(refusal.code());
         if let (Some(cluster), Some(snapshot)) = (refusal.cluster(), snapshot) {
             self.refusals.count(cluster, self.door, refusal.code(), snapshot);
@@ -139,11 +169,13 @@ mod tests {
     #[test]
     fn metrics_read_as_documented() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry).of(DoorKind::ClusterId);
+        let all = Metrics::register(&mut registry);
+        let metrics = all.of(DoorKind::ClusterId);
         metrics.established();
         metrics.refused(&Refusal::NoHeader, Some(&ArcSwap::default()));
         metrics.to_upstream.inc_by(7);
         metrics.open.inc();
+        assert_eq!(all.totals(), Totals { established: 1, refused: 1, open: 1 });
 
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -62,7 +62,7 @@ fn insert(listing: &mut Listing, name: DnsName, rtype: u16, ttl: u32, mut record
 }
 
 /// The types that people read, and the others as octets (RFC 3597 5).
-fn text(rtype: u16, wire: &[u8]) -> String {
+pub fn text(rtype: u16, wire: &[u8]) -> String {
     let known = match rtype {
         1 => <[u8; 4]>::try_from(wire).ok().map(|octets| Ipv4Addr::from(octets).to_string()),
         28 => <[u8; 16]>::try_from(wire).ok().map(|octets| Ipv6Addr::from(octets).to_string()),

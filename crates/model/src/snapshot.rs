@@ -216,6 +216,21 @@ impl Snapshot {
         self.clusters.iter()
     }
 
+    /// What tenants have by claims of their own, in no order.
+    pub fn tenant_names(&self) -> impl Iterator<Item = &Arc<TenantName>> {
+        self.names.values()
+    }
+
+    /// The names of addresses, in no order.
+    pub fn pointers(&self) -> impl Iterator<Item = &Arc<PointerPart>> {
+        self.pointers.values()
+    }
+
+    /// How many records a tenant has by claims of its own.
+    pub fn published_by(&self, tenant: &ObjectName) -> usize {
+        self.published.get(tenant).copied().unwrap_or_default()
+    }
+
     pub fn cluster_count(&self) -> usize {
         self.clusters.size()
     }

@@ -228,6 +228,14 @@ impl Hub {
         views
     }
 
+    /// Those of one cluster, the oldest first.
+    pub fn links_of(&self, cluster: &ClusterName) -> Vec<LinkView> {
+        let mut views: Vec<LinkView> =
+            self.0.links().get(cluster).into_iter().flatten().map(|link| link.view()).collect();
+        views.sort_by(|a, b| (a.since, &a.agent).cmp(&(b.since, &b.agent)));
+        views
+    }
+
     /// The clusters that this process has a link to.
     pub fn clusters(&self) -> Vec<ClusterName> {
         let mut clusters: Vec<ClusterName> = self.0.links().keys().cloned().collect();

@@ -28,6 +28,8 @@ const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     refusals: Family<RefusalLabels, Counter>,
+    /// Of all doors and codes.
+    refused: Counter,
     open: Family<DoorLabels, Gauge>,
     accept_errors: Family<DoorLabels, Counter>,
     handovers: Family<DoorLabels, Counter>,
@@ -38,6 +40,15 @@ pub struct Metrics {
     shown_out: Arc<Mutex<BTreeSet<Out>>>,
     /// What is read when somebody asks; there once doors are served.
     routes: Arc<ArcSwapOption<Routes>>,
+}
+
+/// What all HTTP doors have counted, for those who show how much there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    pub requests: u64,
+    pub refused: u64,
+    /// Connections that are open now.
+    pub open: u64,
 }
 
 #[derive(Debug)]
@@ -102,6 +113,16 @@ impl Metrics {
         metrics
     }
 
+    /// Requests that were answered by members, and what was refused, since the process began; of the Ingresses there are now.
+    pub fn totals(&self) -> Totals {
+        let routes = self.routes.load();
+        let entries = routes.as_deref().map(|routes| routes.members.each(&routes.table.load(), Instant::now()));
+        let requests = entries.iter().flatten().map(|entry| entry.counts.total()).sum();
+        let open = |door: DoorKind| self.open.get(&DoorLabels { door: door.label() }).map_or(0, |open| open.get());
+        let open = open(DoorKind::Http) + open(DoorKind::Https);
+        Totals { requests, refused: self.refused.get(), open: u64::try_from(open).unwrap_or_default() }
+    }
+
     /// Shows from now on what these know.
     pub(crate) fn watch(&self, members: &Arc<Members>, table: &Arc<ArcSwap<HttpTable>>) {
         self.routes.store(Some(Arc::new(Routes { members: Arc::clone(members), table: Arc::clone(table) })));
@@ -126,6 +147,7 @@ impl Metrics {
         DoorMetrics {
             door: door.label(),
             refusals: self.refusals.clone(),
+            refused: self.refused.clone(),
             open: self.open.get_or_create_owned(&labels),
             accept_errors: self.accept_errors.get_or_create_owned(&labels),
             handovers: self.handovers.get_or_create_owned(&labels),
@@ -137,6 +159,7 @@ impl Metrics {
 pub(crate) struct DoorMetrics {
     door: &'static str,
     refusals: Family<RefusalLabels, Counter>,
+    refused: Counter,
     pub(crate) open: Gauge,
     pub(crate) accept_errors: Counter,
     pub(crate) handovers: Counter,
@@ -146,6 +169,7 @@ impl DoorMetrics {
     pub(crate) fn refused(&self, refusal: &Refusal) {
         let labels = RefusalLabels { door: self.door, code: refusal.code() };
         self.refusals.get_or_create(&labels).inc();
+        self.refused.inc();
     }
 }
 
@@ -189,6 +213,10 @@ impl RouteCounts {
         let bucket = BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len());
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn total(&self) -> u64 {
+        self.requests.iter().flatten().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn retried(&self) {

@@ -81,13 +81,13 @@ pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     ring::hmac::verify(&key, one, ring::hmac::sign(&key, other).as_ref()).is_ok()
 }
 
-fn random<const OCTETS: usize>() -> String {
+pub(crate) fn random<const OCTETS: usize>() -> String {
     let mut octets = [0; OCTETS];
     SystemRandom::new().fill(&mut octets).expect("the operating system has random octets");
     to_hex(&octets)
 }
 
-pub(super) fn to_hex(octets: &[u8]) -> String {
+pub(crate) fn to_hex(octets: &[u8]) -> String {
     octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
         let _ = write!(text, "{octet:02x}");
         text

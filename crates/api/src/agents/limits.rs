@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 use model::policy::rate::{self, Rate};
 
 /// Those of the policy, by the clock.
-pub(super) struct Buckets<K> {
+pub(crate) struct Buckets<K> {
     start: Instant,
     buckets: Mutex<rate::Buckets<K>>,
 }
 
 impl<K: Eq + Hash + Clone> Buckets<K> {
-    pub(super) fn new(rate: Rate, most: usize) -> Self {
+    pub(crate) fn new(rate: Rate, most: usize) -> Self {
         Self { start: Instant::now(), buckets: Mutex::new(rate::Buckets::new(rate, most)) }
     }
 
     /// How long until it holds something again, where it is empty.
-    pub(super) fn check(&self, who: &K) -> Result<(), Duration> {
+    pub(crate) fn check(&self, who: &K) -> Result<(), Duration> {
         self.lock().check(who, self.start.elapsed())
     }
 
-    pub(super) fn spend(&self, who: &K, much: u32) {
+    pub(crate) fn spend(&self, who: &K, much: u32) {
         self.lock().spend(who, much, self.start.elapsed());
     }
 
-    pub(super) fn take(&self, who: &K) -> Result<(), Duration> {
+    pub(crate) fn take(&self, who: &K) -> Result<(), Duration> {
         self.lock().take(who, 1, self.start.elapsed())
     }
 
@@ -37,7 +37,7 @@ impl<K: Eq + Hash + Clone> Buckets<K> {
 }
 
 /// One client, as far as an address tells: whoever has one IPv6 address has the other 2^64 of its network too.
-pub(super) fn source(peer: IpAddr) -> IpAddr {
+pub(crate) fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         address @ IpAddr::V4(_) => address,

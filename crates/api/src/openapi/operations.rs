@@ -78,8 +78,18 @@ fn fleet() -> Vec<Operation> {
         .fails(503, &["HandingOver"]),
         Operation::get(FLEET, "/v1/refusals", "listRefusals", "Everything that is refused, and why")
             .answers::<shapes::Refusals>("files, objects, and parts of objects; docs/refusals.md explains the codes"),
-        Operation::get(FLEET, "/v1/records", "listRecords", "Everything that is in DNS, set by set")
+        Operation::get(FLEET, "/v1/records", "listRecords", "What is in DNS, set by set")
+            .query("under", "Only what is at this name or below it.", host(), "c1.fleet.example")
+            .fails(400, &["BadName"])
             .answers::<shapes::Records>("the sets by name and type, without the zones' SOA"),
+        Operation::get(FLEET, "/v1/history", "listHistory", "What has changed of late, and why")
+            .says("As this process saw it since it began: the last 4,096 changes in all, and the last 64 of an object.")
+            .query("kind", KIND, kinds(Kind::ALL.to_vec()), "clusters")
+            .query("namespace", "Only of objects in this namespace.", text::<ObjectName>(), "acme")
+            .query("name", "Only of the objects of this name; say of which kind, too.", text::<ObjectName>(), "c1")
+            .answers::<shapes::History>("the newest first")
+            .fails(400, &["KindMissing"])
+            .fails(404, &["NoSuchKind"]),
     ]
 }
 
@@ -100,6 +110,13 @@ fn ways() -> Vec<Operation> {
             .fails(400, &["AskedTwice", "BadAddress", "BadClusterId", "BadName", "BadUrl", "NothingAsked", "ProofWithName", "ServerNameWithoutTls", "ServerNameWithoutUrl"])
             .fails(500, &["Database"])
             .fails(503, &["HandingOver", "NotReady"]),
+        Operation::get(WAYS, "/v1/routes", "listRoutes", "Every way in, and where it leads")
+            .query("under", "Only ways by names at this one or below it.", host(), "c1.fleet.example")
+            .query("cluster", "Only ways to this cluster, by its name or id.", json!({ "type": "string", "minLength": 1, "maxLength": MAX_CLUSTER_ID }), "c1")
+            .query("limit", "How many a page has.", json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 500 }), 500)
+            .query("continue", "What the page before ended with.", json!({ "type": "string", "minLength": 1, "maxLength": 4096 }), "ClusterId c1")
+            .answers::<shapes::RouteList>("a page of them, in an order that stays")
+            .fails(400, &["BadContinue", "BadLimit", "BadName"]),
     ]
 }
 
@@ -168,6 +185,19 @@ fn actions() -> Vec<Operation> {
             .answers::<shapes::Released>("they are let go")
             .fails(400, &["NotReleasable"])
             .fails(404, &["NoSuchObject", "OnlyReads"])
+            .fails(503, &["HandingOver", "Unavailable"]),
+        Operation::change("post", ACTIONS, "/v1/drain/{cluster}", "drain", "Sends federated traffic to other clusters")
+            .says("From the next request and DNS query on; what is under way ends in its own time. docs/federated-ingress.md.")
+            .variable("cluster", "The name of the Cluster.", text::<ClusterName>(), "c1")
+            .answers::<shapes::Drain>("it is drained")
+            .fails(404, &["NoSuchObject", "OnlyReads"])
+            .fails(503, &["HandingOver", "Unavailable"]),
+        Operation::change("delete", ACTIONS, "/v1/drain/{cluster}", "undrain", "Has the traffic back")
+            .variable("cluster", "The name of the Cluster.", text::<ClusterName>(), "c1")
+            .answers::<shapes::Drain>("it is not drained")
+            .fails(404, &["NoSuchObject", "OnlyReads"])
+            .fails(409, &["DrainedByManifest"])
+            .fails(500, &["Database"])
             .fails(503, &["HandingOver", "Unavailable"]),
     ]
 }

@@ -102,6 +102,143 @@ pub(super) struct RecordSet {
     records: Vec<String>,
 }
 
+/// What has changed of late.
+#[derive(JsonSchema)]
+pub(super) struct History {
+    /// The newest first.
+    items: Vec<HistoricChange>,
+}
+
+/// One change of one object.
+#[derive(JsonSchema)]
+pub(super) struct HistoricChange {
+    /// When it was published.
+    #[schemars(extend("format" = "date-time"))]
+    at: String,
+    /// The kind of the object.
+    kind: String,
+    /// Its namespace, where it is in one.
+    namespace: Option<String>,
+    /// Its name.
+    name: String,
+    /// A sentence.
+    what: String,
+}
+
+/// Ways in.
+#[derive(JsonSchema)]
+pub(super) struct RouteList {
+    /// Those of this page.
+    items: Vec<WayIn>,
+    /// What the next page is asked for by; null where this is the last.
+    #[schemars(rename = "continue")]
+    after: Option<String>,
+    /// How many come after this page.
+    remaining: u64,
+}
+
+/// What a connection or a request is found by, and where it leads.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub(super) struct WayIn {
+    /// By what it is found.
+    #[schemars(extend("enum" = ["ClusterId", "ServerName", "AppsTls", "AppsHttp", "Host", "AnyHost"]))]
+    by: String,
+    /// The id or the name, `*.` before what names must lie under.
+    #[schemars(rename = "match")]
+    pattern: String,
+    /// The path of a rule of an Ingress.
+    path: Option<String>,
+    /// How the path counts; `DefaultBackend` for all that no rule has.
+    #[schemars(extend("enum" = ["Exact", "Prefix", "DefaultBackend", null]))]
+    path_type: Option<String>,
+    /// Through which doors.
+    doors: Vec<String>,
+    /// Whose it is; null where it is the agents' door.
+    tenant: Option<String>,
+    /// Where it leads, of connections.
+    #[schemars(default, skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    /// What it leads to: of connections the service of the control plane, of requests the Service and its port.
+    service: String,
+    /// Addresses, of connections.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "Vec<String>")]
+    upstreams: Option<Vec<String>>,
+    /// What is reached from inside the cluster, through the tunnel, of connections.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "Vec<String>")]
+    inside: Option<Vec<String>>,
+    /// The Ingress or Cluster that a host comes from.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "String")]
+    object: Option<String>,
+    /// How clients meet it: by our gateways, or by DNS straight at members.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "String", extend("enum" = ["vip", "dns"]))]
+    entry: Option<String>,
+    /// The clusters that serve a host.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "Vec<WayToMember>")]
+    members: Option<Vec<WayToMember>>,
+    /// From where it may be used; null is from everywhere.
+    allowed_sources: Option<Vec<String>>,
+    /// Whether the id alone is not enough.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "bool")]
+    proof_required: Option<bool>,
+    /// Whether plain HTTP is answered with the way to HTTPS.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "bool")]
+    redirect_to_https: Option<bool>,
+    /// Of connections or of requests.
+    limits: WayLimits,
+}
+
+/// A cluster that serves a host.
+#[derive(JsonSchema)]
+pub(super) struct WayToMember {
+    /// Its name.
+    cluster: String,
+    /// Where it is reached.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "Vec<String>")]
+    upstreams: Option<Vec<String>>,
+    /// Where it is reached from inside, through the tunnel.
+    #[schemars(default, skip_serializing_if = "Option::is_none", with = "Vec<String>")]
+    inside: Option<Vec<String>>,
+}
+
+/// How much there may be.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum WayLimits {
+    OfConnections(LimitsOfConnections),
+    OfRequests(LimitsOfRequests),
+}
+
+/// Of connections.
+#[derive(JsonSchema)]
+pub(super) struct LimitsOfConnections {
+    /// Of all ways to the cluster together.
+    cluster: ConnectionLimits,
+    /// Of all clusters of the tenant together.
+    tenant: ConnectionLimits,
+}
+
+/// Null is no limit.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub(super) struct ConnectionLimits {
+    /// At once.
+    connections: Option<u32>,
+    /// New ones.
+    new_connections_per_second: Option<u32>,
+}
+
+/// Of requests.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub(super) struct LimitsOfRequests {
+    /// From the last octet of a request to the first of its response.
+    #[schemars(range(min = 0.0))]
+    request_timeout_seconds: f64,
+    /// Of a request's body; null is no limit.
+    body_octets: Option<u64>,
+}
+
 /// What agents say of the load.
 #[derive(JsonSchema)]
 pub(super) struct LoadList {
@@ -446,4 +583,14 @@ pub(super) struct Released {
     released: String,
     /// How many names that were.
     names: u64,
+}
+
+/// Whether federated traffic is sent to a cluster.
+#[derive(JsonSchema)]
+pub(super) struct Drain {
+    /// Which.
+    cluster: String,
+    /// Since when none is; null where it is.
+    #[schemars(extend("format" = "date-time"))]
+    drained: Option<String>,
 }

@@ -51,6 +51,13 @@ impl RefusalsByCluster {
         }
     }
 
+    /// Those of one cluster, by door and code.
+    pub(super) fn of(&self, cluster: &ClusterName) -> Vec<(&'static str, &'static str, u64)> {
+        let mut counts = self.clusters.lock(cluster).get(cluster).map_or_else(Vec::new, |known| known.counts.clone());
+        counts.sort_unstable();
+        counts
+    }
+
     /// In order, and without the clusters that are gone.
     pub(super) fn counts(&self, snapshot: &Snapshot) -> Vec<Count> {
         let mut all = Vec::new();
