@@ -52,13 +52,10 @@ pub(crate) async fn set(state: &State, name: &str, drained: bool) -> Result<Valu
         (false, _) => None,
     };
     orders.drain(cluster.clone(), since).await?;
-    match since {
-        Some(since) => {
-            tracing::warn!(target: "audit", event = "drain", %object, %since, "drained: somebody with the admin credential said so")
-        }
-        None => {
-            tracing::warn!(target: "audit", event = "undrain", %object, "not drained any more: somebody with the admin credential said so")
-        }
+    if let Some(since) = since {
+        tracing::warn!(target: "audit", event = "drain", %object, %since, "drained: somebody with the admin credential said so");
+    } else {
+        tracing::warn!(target: "audit", event = "undrain", %object, "not drained any more: somebody with the admin credential said so");
     }
     Ok(json!({ "cluster": cluster.as_str(), "drained": since.map(|since| since.to_string()) }))
 }

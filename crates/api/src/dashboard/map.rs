@@ -68,15 +68,9 @@ impl Map {
             Some((grid, marks))
         };
         let (grid, marks) = GRIDS.into_iter().find_map(squares).unwrap_or_default();
-        let mut apart: Vec<Mark> = Vec::new();
-        for mark in marks.into_values() {
-            match apart.iter_mut().find(|other| other.is_near(&mark)) {
-                Some(other) => other.join(mark),
-                None => apart.push(mark),
-            }
-        }
-        apart.sort_by_key(|mark| (mark.worst(), mark.all()));
-        Self { grid, marks: apart, unplaced }
+        let mut marks = apart(marks.into_values().collect());
+        marks.sort_by_key(|mark| (mark.worst(), mark.all()));
+        Self { grid, marks, unplaced }
     }
 
     /// Whether a cluster is at the mark that a query calls so.
@@ -100,6 +94,24 @@ impl Map {
     fn key(&self, mark: &Mark) -> String {
         let (x, y) = mark.squares.first().copied().unwrap_or_default();
         format!("{}.{x}.{y}", self.grid)
+    }
+}
+
+/// Joins marks until none is near another: one that was joined is elsewhere than before.
+fn apart(mut marks: Vec<Mark>) -> Vec<Mark> {
+    loop {
+        let before = marks.len();
+        let mut apart: Vec<Mark> = Vec::new();
+        for mark in marks {
+            match apart.iter_mut().find(|other| other.is_near(&mark)) {
+                Some(other) => other.join(mark),
+                None => apart.push(mark),
+            }
+        }
+        if apart.len() == before {
+            return apart;
+        }
+        marks = apart;
     }
 }
 

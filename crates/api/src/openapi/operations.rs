@@ -182,7 +182,7 @@ fn actions() -> Vec<Operation> {
             .says("Names of a zone or a tenant that would have gone in a mass; docs/withdrawals.md.")
             .variable("kind", "In plural, or as manifests have it.", kinds(vec![Kind::Zone, Kind::Tenant]), "zones")
             .variable("name", "What the zone or the tenant is called.", text::<ObjectName>(), "main")
-            .answers::<shapes::Released>("they are let go")
+            .answers::<shapes::Release>("they are let go")
             .fails(400, &["NotReleasable"])
             .fails(404, &["NoSuchObject", "OnlyReads"])
             .fails(503, &["HandingOver", "Unavailable"]),

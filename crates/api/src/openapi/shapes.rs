@@ -572,7 +572,7 @@ pub(super) struct RevokedCredential {
 
 /// What was let go.
 #[derive(JsonSchema)]
-pub(super) struct Released {
+pub(super) struct Release {
     /// `Zone` or `Tenant`.
     #[schemars(extend("enum" = ["Zone", "Tenant"]))]
     kind: String,

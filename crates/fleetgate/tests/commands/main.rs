@@ -122,16 +122,16 @@ fn follow(test: &str, pages: &[PathBuf]) {
         return;
     }
     let repository = repository();
-    let mut wrong = String::new();
+    let mut wrong = Vec::new();
     for document in pages {
         let begun = std::time::Instant::now();
         let Some(complaints) = follow_page(&repository, document) else { continue };
         for (line, complaint) in complaints {
-            wrong += &format!("\n{}:{line}: {complaint}\n", document.display());
+            wrong.push(format!("{}:{line}: {complaint}\n", document.display()));
         }
         println!("{}: {:?}", document.display(), begun.elapsed());
     }
-    assert!(wrong.is_empty(), "the documents say otherwise:\n{wrong}");
+    assert!(wrong.is_empty(), "the documents say otherwise:\n\n{}", wrong.join("\n"));
 }
 
 /// As [`testbed::own_machine`], on one that has what documents speak of.

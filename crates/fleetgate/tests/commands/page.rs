@@ -63,7 +63,7 @@ impl Page {
     fn take_block(&mut self, number: usize, info: &str, content: &[(usize, &str)]) {
         let (language, remark) = info.split_once(' ').unwrap_or((info, ""));
         if let Some(path) = remark.strip_prefix("file: ") {
-            let text = content.iter().map(|(_, line)| format!("{line}\n")).collect();
+            let text = content.iter().flat_map(|(_, line)| [*line, "\n"]).collect();
             self.steps.push(Step::Write { path: path.to_owned(), text });
         } else if language != "console" {
             let is_command = |(_, line): &(usize, &str)| line.starts_with("$ ");

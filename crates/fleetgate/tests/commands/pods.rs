@@ -75,7 +75,7 @@ impl Pods {
 
     /// What kube-proxy and a load balancer do.
     fn lead(&self, hub: &ApiServer) {
-        let mut rules = String::new();
+        let mut rules = Vec::new();
         for service in list(hub, "services") {
             let selector = service["spec"]["selector"].as_object().unwrap();
             let fits = |pod: &&Pod| selector.iter().all(|(key, value)| pod.labels[key] == *value);
@@ -94,14 +94,14 @@ impl Pods {
                 let named = |at: &&Value| at["name"] == port["targetPort"];
                 let target = pod.ports.as_array().unwrap().iter().find(named).unwrap();
                 for address in addresses.iter().filter(|address| *address != "None") {
-                    rules += &format!(
-                        "ip daddr {address} {protocol} dport {} dnat to {}:{}\n",
+                    rules.push(format!(
+                        "ip daddr {address} {protocol} dport {} dnat to {}:{}",
                         port["port"], pod.address, target["containerPort"]
-                    );
+                    ));
                 }
             }
         }
-        let chain = format!("chain output {{\ntype nat hook output priority -100;\n{rules}}}");
+        let chain = format!("chain output {{\ntype nat hook output priority -100;\n{}\n}}", rules.join("\n"));
         nft(&format!("table ip services\ndelete table ip services\ntable ip services {{\n{chain}\n}}\n"));
     }
 }

@@ -51,7 +51,7 @@ fn matches(wanted: &str, found: &str) -> bool {
 
 /// With one space where there are several, and a word for what differs from one time to the next.
 fn plain(line: &str) -> String {
-    let mut words: Vec<String> = line.split_whitespace().map(|word| word.to_owned()).collect();
+    let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     if let Some(last) = words.last_mut()
         && is_age(last)
     {

@@ -14,13 +14,12 @@ fn base() -> String {
 }
 
 fn records(count: usize) -> String {
-    let endpoints: String = (0..count)
-        .map(|number| {
-            format!("  - {{dnsName: n{number}.{}.fleet.example, recordType: TXT, targets: [here]}}\n", name(0))
-        })
-        .collect();
     let head = "apiVersion: externaldns.k8s.io/v1alpha1\nkind: DNSEndpoint\nmetadata: {name: web, namespace: acme}\n";
-    format!("{head}spec:\n  endpoints:\n{endpoints}")
+    let endpoint = |number: usize| {
+        format!("  - {{dnsName: n{number}.{}.fleet.example, recordType: TXT, targets: [here]}}\n", name(0))
+    };
+    let endpoints: Vec<String> = (0..count).map(endpoint).collect();
+    format!("{head}spec:\n  endpoints:\n{}", endpoints.concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]

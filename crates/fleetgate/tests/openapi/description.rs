@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 pub(crate) struct Description(Value);
 
 /// What `/v1/explain` is asked for.
+#[derive(Clone, Copy)]
 pub(crate) enum Asked {
     Name,
     Id,

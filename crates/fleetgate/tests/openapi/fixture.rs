@@ -15,7 +15,7 @@ use crate::description::Description;
 
 /// Long enough for the slowest machine: reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_mins(1);
-const CREDENTIAL: &str = "an-admin-credential-of-some-length-42";
+pub(crate) const CREDENTIAL: &str = "an-admin-credential-of-some-length-42";
 
 /// Beside the examples: what is refused, a tenant's records, a certificate, a name whose addresses are chosen.
 const MORE: &str = "\
@@ -172,10 +172,6 @@ impl Running {
         self.admin
     }
 
-    pub(crate) fn credential(&self) -> &str {
-        CREDENTIAL
-    }
-
     pub(crate) fn description(&self) -> Description {
         self.description.clone()
     }
@@ -237,11 +233,11 @@ fn copy(from: &Path, to: &Path) {
 /// A Secret with a certificate for the host.
 fn certificate() -> String {
     let key = rcgen::generate_simple_self_signed(["www.secure.test".to_owned()]).unwrap();
-    let indented = |pem: String| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let indented = |pem: String| pem.trim_end().replace('\n', "\n    ");
     let (chain, own) = (indented(key.cert.pem()), indented(key.signing_key.serialize_pem()));
     format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: tls, namespace: initech}}\ntype: kubernetes.io/tls\n\
-         stringData:\n  tls.crt: |\n{chain}  tls.key: |\n{own}"
+         stringData:\n  tls.crt: |\n    {chain}\n  tls.key: |\n    {own}\n"
     )
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use description::{Asked, Description};
-use fixture::Running;
+use fixture::{CREDENTIAL, Running};
 
 /// Whatever is asked, there is an answer as it is described.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
@@ -20,7 +20,7 @@ const MORE_CHECKS: &str = "unsupported_method,ignored_auth,use_after_free,ensure
 fn with_the_credential_everything_is_as_described() {
     let Some(schemathesis) = testbed::schemathesis() else { return };
     let running = Running::start();
-    let credential = format!("Authorization: Bearer {}", running.credential());
+    let credential = format!("Authorization: Bearer {CREDENTIAL}");
     let checks = format!("{CHECKS},{MORE_CHECKS}");
     let said = run(&schemathesis, &running, &running.description(), &["--header", &credential, "--checks", &checks]);
     assert_tested(&said, running.description().operations());

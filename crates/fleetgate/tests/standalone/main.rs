@@ -4,6 +4,7 @@
 mod addresses;
 mod admin;
 mod agents;
+mod api;
 mod attacks;
 mod bad_input;
 mod brake;

@@ -66,7 +66,8 @@ fn changes_are_told_with_what_follows_from_them() {
 #[test]
 fn a_plan_that_changes_everything_is_told_in_part() {
     let mut fleet = Fleet::new();
-    let clusters: String = (0..20).map(|number| format!("cluster c{number} nodes=192.0.2.{number}\n")).collect();
+    let clusters: Vec<String> = (0..20).map(|number| format!("cluster c{number} nodes=192.0.2.{number}")).collect();
+    let clusters = clusters.join("\n");
     fleet.plan(1000, &format!("zone main fleet.example\n tenant acme\n{clusters}"));
     let before = Arc::clone(&fleet.planned.snapshot);
     fleet.plan(1001, "zone main fleet.example gateway=192.0.2.77");
