@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
+use model::identity::MAX_CLUSTER_ID;
 use model::ingress::{EntryMode, PathMatch};
 use model::inside::Place;
 use model::resource::Limits;
@@ -46,6 +47,9 @@ pub(crate) async fn list(
     let limit = asked.limit.unwrap_or(USUAL_PAGE);
     if !(1..=LARGEST_PAGE).contains(&limit) {
         return Err(bad("BadLimit", format!("limit: a page has 1 to {LARGEST_PAGE} routes")));
+    }
+    if asked.cluster.as_ref().is_some_and(|cluster| !(1..=MAX_CLUSTER_ID).contains(&cluster.len())) {
+        return Err(bad("BadClusterId", format!("cluster: a name or an id has 1 to {MAX_CLUSTER_ID} bytes")));
     }
     let after = asked.after.as_deref().map(|mark| Way::read(mark).ok_or(mark)).transpose();
     let after = after.map_err(|mark| bad("BadContinue", format!("continue: {mark:?} ends no page")))?;

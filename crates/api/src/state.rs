@@ -72,9 +72,15 @@ pub struct Doors {
 /// What is counted, for those who show how much there is.
 #[derive(Debug, Clone)]
 pub struct Meters {
-    pub dns: dns::Metrics,
-    pub gateway: gateway::Metrics,
-    pub web: web::Metrics,
+    pub(crate) dns: dns::Metrics,
+    pub(crate) gateway: gateway::Metrics,
+    pub(crate) web: web::Metrics,
+}
+
+impl Meters {
+    pub fn new(dns: &dns::Metrics, gateway: &gateway::Metrics, web: &web::Metrics) -> Self {
+        Self { dns: dns.clone(), gateway: gateway.clone(), web: web.clone() }
+    }
 }
 
 /// What is wrong with the folder.

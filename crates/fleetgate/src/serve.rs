@@ -282,11 +282,7 @@ impl Server {
         let directory = leading.as_ref().map(Leading::directory);
         wiring::follow_pods(job, client.as_ref(), ways.resolver.as_ref(), &published.snapshot);
         introduce(&state, client, admin_credential, &ways, directory.clone());
-        let _ = state.meters.set(api::Meters {
-            dns: dns_metrics.clone(),
-            gateway: gateway_metrics.clone(),
-            web: web_metrics.clone(),
-        });
+        let _ = state.meters.set(api::Meters::new(&dns_metrics, &gateway_metrics, &web_metrics));
         let control = Control::start(opened, published.clone(), Arc::clone(&state), control_metrics)?;
 
         let guides = state.guides.clone();

@@ -116,7 +116,7 @@ fn ways() -> Vec<Operation> {
             .query("limit", "How many a page has.", json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 500 }), 500)
             .query("continue", "What the page before ended with.", json!({ "type": "string", "minLength": 1, "maxLength": 4096 }), "ClusterId c1")
             .answers::<shapes::RouteList>("a page of them, in an order that stays")
-            .fails(400, &["BadContinue", "BadLimit", "BadName"]),
+            .fails(400, &["BadClusterId", "BadContinue", "BadLimit", "BadName"]),
     ]
 }
 

@@ -5,6 +5,7 @@
 //! other pod has.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -150,7 +151,11 @@ fn start(shell: &Shell, hub: &ApiServer, name: &str, number: u8, template: &Valu
     command.env_remove("FLEETGATE_ADMIN_CREDENTIAL").env("FLEETGATE_LOG_FORMAT", "json");
     let mut process = Process::start(&command).unwrap();
     process.wait_for_line("\"message\":\"ready\"", PATIENCE).unwrap();
-    let environment = format!("FLEETGATE_ADMIN={loopback}:9630\nFLEETGATE_ADMIN_CREDENTIAL={}\n", credential.display());
+    let mut environment = format!("FLEETGATE_ADMIN={loopback}:9630\n");
+    // As in the chart: where there is one.
+    if credential.exists() {
+        writeln!(environment, "FLEETGATE_ADMIN_CREDENTIAL={}", credential.display()).unwrap();
+    }
     shell.write(&format!(".shell/pods/{name}"), &environment);
     let (labels, ports) = (template["metadata"]["labels"].clone(), container["ports"].clone());
     Pod { address, labels, ports, arguments, _process: process }

@@ -8,6 +8,7 @@ use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder, Locator};
 use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::Process;
@@ -30,8 +31,20 @@ pub(crate) fn programs() -> Option<Programs> {
 pub(crate) struct Browser {
     pub(crate) client: Client,
     base: String,
+    _process: Option<Chromium>,
     _driver: Process,
     _profile: TempDir,
+}
+
+/// The browser itself, which its driver does not take along where a test ends by panicking.
+struct Chromium(i64);
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        let id = i32::try_from(self.0).ok().and_then(Pid::from_raw).filter(|_| std::thread::panicking());
+        // It may have ended by itself.
+        let _ = id.map(|id| kill_process(id, Signal::KILL));
+    }
 }
 
 /// A screen, and whether it is a dark one.
@@ -96,7 +109,8 @@ impl Browser {
         let Value::Object(wanted) = wanted else { unreachable!("it is an object") };
         let driver_url = format!("http://127.0.0.1:{port}");
         let client = ClientBuilder::new(HttpConnector::new()).capabilities(wanted).connect(&driver_url).await.unwrap();
-        let browser = Self { client, base, _driver: driver, _profile: profile };
+        let process = client.capabilities().and_then(|have| have.get("goog:processID")?.as_i64()).map(Chromium);
+        let browser = Self { client, base, _process: process, _driver: driver, _profile: profile };
         browser.show_on(LAPTOP).await;
         browser
     }

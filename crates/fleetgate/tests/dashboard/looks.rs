@@ -12,7 +12,7 @@ use crate::fleet::{BASE, Fleet, MORE, cluster, name};
 
 /// What sticks out of the page, and what has less room than its text. Nothing hides what overflows but words for screen readers, and
 /// fields in which text is typed.
-const MISTAKES: &str = r#"
+const MISTAKES: &str = r"
     const mistakes = [];
     if (document.documentElement.scrollWidth > innerWidth) mistakes.push(`page: ${document.documentElement.scrollWidth} > ${innerWidth}`);
     for (const element of document.querySelectorAll('body *')) {
@@ -25,10 +25,10 @@ const MISTAKES: &str = r#"
         if (style.overflowY !== 'visible' && element.scrollHeight > element.clientHeight + 1) mistakes.push('too low: ' + what);
         if (box.width > 0 && (box.left < -1 || box.right > innerWidth + 1)) mistakes.push('sticks out: ' + what);
     }
-    return mistakes"#;
+    return mistakes";
 
 /// Text against what is behind it, by WCAG 2.2 1.4.3.
-const FAINT: &str = r#"
+const FAINT: &str = r"
     const parts = (color) => color.match(/[\d.]+/g).map(Number);
     const light = (color) => parts(color).slice(0, 3).map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
         .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
@@ -46,7 +46,7 @@ const FAINT: &str = r#"
         const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
         if (contrast < 4.5) faint.add(`${contrast.toFixed(1)} ${element.tagName}.${element.className} ${element.textContent.slice(0, 30)}`);
     }
-    return [...faint]"#;
+    return [...faint]";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_fit_on_every_screen() {

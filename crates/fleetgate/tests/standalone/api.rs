@@ -76,8 +76,8 @@ fn every_no_has_the_same_body() {
     ] {
         let no = ask(&server, &credential, line, headers, body);
         let told = (no.status, no.error["code"].as_str().unwrap());
-        assert_eq!(told, (status, code), "{:.100}: {}", line, no.error);
-        assert!(no.error["message"].as_str().is_some_and(|message| !message.is_empty()), "{:.100}", line);
+        assert_eq!(told, (status, code), "{line:.100}: {}", no.error);
+        assert!(no.error["message"].as_str().is_some_and(|message| !message.is_empty()), "{line:.100}");
     }
     for (line, allowed) in [
         ("PUT /v1/credentials", "allow: GET,HEAD,POST"),
