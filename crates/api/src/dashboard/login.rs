@@ -63,12 +63,12 @@ pub(super) async fn log_in(
     }
     if !credential.is(shown.credential.trim_ascii()) {
         board.sessions.failed(peer.ip());
-        tracing::warn!(peer = %peer.ip(), "a wrong admin credential was shown to the dashboard");
+        tracing::warn!(target: "audit", event = "login-refused", %peer, "a wrong admin credential was shown to the dashboard");
         let wrong = "That is not the admin credential.";
         return super::html(StatusCode::FORBIDDEN, &ask(true, &shown.next, Some(wrong)));
     }
     let session = board.sessions.open();
-    tracing::info!(peer = %peer.ip(), "somebody logged in to the dashboard");
+    tracing::info!(target: "audit", event = "login", %peer, "somebody logged in to the dashboard");
     with_cookie(Redirect::to(own_path(&shown.next)), &session.set_cookie())
 }
 

@@ -156,6 +156,20 @@ fn every_line_is_an_object_and_events_have_their_fields() {
     assert_eq!((&released["object"], &released["names"]), (&"Tenant acme".into(), &30.into()), "{released}");
     let over = "nothing of it is held any more";
     documented.check(over, &line(&mut server, over, message(over)), &[]);
+    for (undo, name, absent) in [(None, "drain", [].as_slice()), (Some("--undo"), "undrain", &["since"])] {
+        let mut drain = fleetgate();
+        drain.args(["drain", "c1", "--admin", &server.admin.to_string()]).args(undo).arg("--admin-credential");
+        assert!(drain.arg(fleet.root().join("admin")).output().unwrap().status.success());
+        documented.check(name, &line(&mut server, name, event(name)), absent);
+    }
+    let credential = std::fs::read_to_string(fleet.root().join("admin")).unwrap();
+    for (typed, name) in [("not-this-one", "login-refused"), (credential.trim(), "login")] {
+        let (admin, body) = (server.admin, format!("credential={typed}"));
+        let head = format!("POST /login HTTP/1.1\r\nhost: {admin}\r\norigin: http://{admin}\r\nconnection: close\r\n");
+        let form = "content-type: application/x-www-form-urlencoded\r\n";
+        write!(connect(admin), "{head}{form}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        documented.check(name, &line(&mut server, name, event(name)), &[]);
+    }
 
     server.process.signal("TERM").unwrap();
     assert!(server.process.wait_for_exit(PATIENCE).unwrap().success());
