@@ -133,13 +133,23 @@ impl Browser {
         }
     }
 
-    /// What a person reads there.
+    /// What a person reads there: found and read in one go, as a page that follows the fleet replaces its parts.
     pub(crate) async fn text(&self, selector: &str) -> String {
-        self.client.find(Locator::Css(selector)).await.expect(selector).text().await.unwrap()
+        let script = "return document.querySelector(arguments[0])?.innerText ?? null";
+        let read = self.client.execute(script, vec![selector.into()]).await.expect(selector);
+        read.as_str().unwrap_or_else(|| panic!("there is no {selector}")).to_owned()
     }
 
+    /// What is replaced between finding and clicking was not clicked, and is found again.
     pub(crate) async fn click(&self, selector: &str) {
-        self.client.find(Locator::Css(selector)).await.expect(selector).click().await.expect(selector);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.client.find(Locator::Css(selector)).await.expect(selector).click().await {
+                Ok(()) => return,
+                Err(error) if error.is_stale_element_reference() && Instant::now() < deadline => {}
+                Err(error) => panic!("{selector}: {error}"),
+            }
+        }
     }
 
     /// Types into a field and sends its form by the Enter key.

@@ -101,9 +101,14 @@ async fn actions_need_the_credential() {
         browser.click(&format!("{region} summary")).await;
         browser.click(&format!("{region} button")).await;
     };
+    let done = async |said: &str| {
+        let script = format!("return document.querySelector('.done')?.innerText.includes('{said}') ?? false");
+        browser.until(said, &script).await;
+    };
 
     browser.open(&cluster_page).await;
     act("#actions").await;
+    browser.until("a no", "return document.querySelector('main').innerText.includes('NoSession')").await;
     let refused = browser.text("main").await;
     assert!(refused.contains("403 NoSession") && refused.contains("log in with the admin credential"), "{refused}");
     browser.open(&cluster_page).await;
@@ -117,13 +122,13 @@ async fn actions_need_the_credential() {
 
     browser.open(&cluster_page).await;
     act("#actions").await;
-    browser
-        .until("drained", "return document.getElementById('overview')?.innerText.includes('Drained') ?? false")
-        .await;
+    // The page that says so: the one that the form was on hears of it, too.
+    done("Drained: federated").await;
     assert_eq!(browser.path().await, cluster_page);
-    assert!(browser.text(".done").await.contains("Drained"));
+    browser.until("drained", "return document.getElementById('overview').innerText.includes('Drained')").await;
     act("#actions").await;
-    browser.until("back", "return document.getElementById('overview')?.innerText.includes('Ready\\n') ?? false").await;
+    done("Not drained any more").await;
+    browser.until("back", "return document.getElementById('overview').innerText.includes('Ready\\n')").await;
 
     // Names that go in a mass are held until they are released.
     browser.open("/tenants/acme").await;
@@ -131,11 +136,9 @@ async fn actions_need_the_credential() {
     fleet.write("web.yaml", &records(1));
     browser.until("held", "return document.getElementById('held').innerText.includes('n29.')").await;
     act("#held").await;
+    done("Released").await;
     browser
-        .until(
-            "released",
-            "return document.getElementById('held')?.innerText.includes('Nothing of it is held') ?? false",
-        )
+        .until("released", "return document.getElementById('held').innerText.includes('Nothing of it is held')")
         .await;
 
     browser.click("form[action='/logout'] button").await;
