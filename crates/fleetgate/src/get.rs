@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum as _;
 use model::DnsName;
 use model::identity::Kind;
+use model::snapshot::Condition;
 use serde_json::{Value, json};
 
 use crate::admin::{self, encode};
@@ -18,8 +19,6 @@ use crate::paint::Paint;
 use crate::table;
 pub(crate) use what::What;
 
-/// Conditions that are only there while something is out of the ordinary; the others should hold.
-const EXCEPTIONS: [&str; 2] = ["WithdrawalsHeld", "Drained"];
 /// As many as a page may have.
 const PAGE: usize = 1000;
 
@@ -152,7 +151,7 @@ fn objects(answer: &Value) -> String {
     let message = |item: &Value| {
         let conditions = item["status"]["conditions"].as_array().into_iter().flatten();
         let wrong = |condition: &&Value| {
-            (condition["status"] == "False") != EXCEPTIONS.iter().any(|kind| condition["type"] == *kind)
+            (condition["status"] == "False") != Condition::EXCEPTIONS.iter().any(|kind| condition["type"] == *kind)
         };
         let wrong = conditions.filter(wrong);
         wrong.filter_map(|condition| condition["message"].as_str()).collect::<Vec<_>>().join("; ")

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::identity::{ClusterName, Kind, ObjectRef};
 use crate::resource::Node;
@@ -82,11 +83,10 @@ fn nodes(before: &[Node], after: &[Node], sentences: &mut Vec<String>) {
         }
     }
     gone.extend(before.iter().filter(|node| find(after, &node.name).is_none()).map(|node| node.name.as_str()));
-    let says = [("ready", "ready"), ("not ready any more", "not ready any more"), ("new", "new"), ("gone", "gone")];
-    for (names, (one, many)) in lists.iter().zip(says).filter(|(names, _)| !names.is_empty()) {
-        let (noun, says) =
-            if names.len() == 1 { ("node", format!("is {one}")) } else { ("nodes", format!("are {many}")) };
-        sentences.push(format!("{noun} {} {says}", list(names)));
+    let says = ["ready", "not ready any more", "new", "gone"];
+    for (names, says) in lists.iter().zip(says).filter(|(names, _)| !names.is_empty()) {
+        let (noun, verb) = if names.len() == 1 { ("node", "is") } else { ("nodes", "are") };
+        sentences.push(format!("{noun} {} {verb} {says}", list(names)));
     }
 }
 
@@ -122,13 +122,8 @@ fn rerouted(before: &Route, after: &Route, sentences: &mut Vec<String>) {
     }
 }
 
-fn conditions(
-    before: Option<&std::sync::Arc<Status>>,
-    after: Option<&std::sync::Arc<Status>>,
-    sentences: &mut Vec<String>,
-) {
-    let of =
-        |status: Option<&std::sync::Arc<Status>>| status.map(|status| status.conditions.clone()).unwrap_or_default();
+fn conditions(before: Option<&Arc<Status>>, after: Option<&Arc<Status>>, sentences: &mut Vec<String>) {
+    let of = |status: Option<&Arc<Status>>| status.map(|status| status.conditions.clone()).unwrap_or_default();
     let (old, new) = (of(before), of(after));
     if before.is_none() && after.is_some_and(|status| status.refusal().is_none()) {
         sentences.push("it is there".to_owned());
@@ -141,19 +136,13 @@ fn conditions(
         let last = old.iter().find(|other| other.kind == condition.kind);
         let is_same = last.is_some_and(|last| (last.holds, last.reason) == (condition.holds, condition.reason));
         // What is as it should be is no news of an object that has just come.
-        if !is_same && (last.is_some() || is_remarkable(condition)) {
+        if !is_same && (last.is_some() || !condition.is_well()) {
             sentences.push(sentence(condition));
         }
     }
     for condition in old.iter().filter(|condition| !new.iter().any(|other| other.kind == condition.kind)) {
         sentences.push(format!("{} is over", condition.kind));
     }
-}
-
-/// Two kinds are there only while something is out of the ordinary; the others should hold.
-pub fn is_remarkable(condition: &Condition) -> bool {
-    let is_exception = matches!(condition.kind, Condition::WITHDRAWALS_HELD | Condition::DRAINED);
-    condition.holds == is_exception
 }
 
 fn sentence(condition: &Condition) -> String {

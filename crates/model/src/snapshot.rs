@@ -703,6 +703,14 @@ impl Condition {
     /// Names would go in a mass, and are served on until somebody lets them go.
     pub const WITHDRAWALS_HELD: &'static str = "WithdrawalsHeld";
 
+    /// Those that are there only while something is out of the ordinary; the others should hold.
+    pub const EXCEPTIONS: [&'static str; 2] = [Self::WITHDRAWALS_HELD, Self::DRAINED];
+
+    /// Whether it is no reason to look.
+    pub fn is_well(&self) -> bool {
+        self.holds != Self::EXCEPTIONS.contains(&self.kind)
+    }
+
     pub(crate) fn new(kind: &'static str, holds: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, holds, reason, message: message.into(), since: Timestamp::default() }
     }

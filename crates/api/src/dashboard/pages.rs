@@ -64,7 +64,7 @@ fn conditions(conditions: &[Condition]) -> Markup {
         ul.conditions {
             @for condition in conditions {
                 li {
-                    (yes_no(condition.holds, condition.kind)) " "
+                    (yes_no(condition.is_well(), condition.kind)) " "
                     span.reason { (condition.reason) }
                     @if !condition.message.is_empty() { p { (condition.message) } }
                     p.since { "since " (time(condition.since)) }

@@ -176,7 +176,7 @@ impl Summary {
     ) {
         let name = object.name.as_str().parse::<ClusterName>().ok();
         let part = name.and_then(|name| snapshot.cluster(&name));
-        let failing = status.conditions.iter().find(|condition| !condition.holds);
+        let failing = status.conditions.iter().find(|condition| !condition.is_well());
         let why = failing.map(|Condition { reason, message, .. }| match message.as_str() {
             "" => (*reason).to_owned(),
             message => message.to_owned(),

@@ -165,9 +165,9 @@ fn every_line_is_an_object_and_events_have_their_fields() {
     let credential = std::fs::read_to_string(fleet.root().join("admin")).unwrap();
     for (typed, name) in [("not-this-one", "login-refused"), (credential.trim(), "login")] {
         let (admin, body) = (server.admin, format!("credential={typed}"));
-        let head = format!("POST /login HTTP/1.1\r\nhost: {admin}\r\norigin: http://{admin}\r\nconnection: close\r\n");
+        let request = format!("POST /login HTTP/1.1\r\nhost: {admin}\r\norigin: http://{admin}\r\nconnection: close\r\n");
         let form = "content-type: application/x-www-form-urlencoded\r\n";
-        write!(connect(admin), "{head}{form}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        write!(connect(admin), "{request}{form}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
         documented.check(name, &line(&mut server, name, event(name)), &[]);
     }
 

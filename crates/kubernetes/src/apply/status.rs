@@ -13,11 +13,13 @@ use model::snapshot::{Condition as Planned, Status};
 use serde_json::Value;
 
 /// Those that the plan may have written: where it does not any more, they have to go.
-const OURS: [&str; 9] = [
+const OURS: [&str; 11] = [
     Planned::ACCEPTED,
     Planned::PUBLISHED,
     Planned::NODES_READY,
     Planned::DOOR_OPEN,
+    Planned::INGRESS_ROUTED,
+    Planned::DRAINED,
     Planned::ALLOCATED,
     Planned::PTR_PUBLISHED,
     Planned::REVERSE_SERVED,
