@@ -19,6 +19,7 @@ mod bind;
 mod certificates;
 mod controller_manager;
 mod coredns;
+mod dig;
 mod etcd;
 mod extension_server;
 mod external_dns;
@@ -44,6 +45,7 @@ pub use controller_manager::{
     ControllerManager, MissingControllerManager, RunningControllerManager, controller_manager,
 };
 pub use coredns::{CoreDns, RunningCoreDns, coredns};
+pub use dig::dig;
 pub use extension_server::{ExtensionServer, MissingExtensionServer, RunningExtensionServer, extension_server};
 pub use external_dns::{EXTERNAL_DNS_RIGHTS, ExternalDns, Registry, RunningExternalDns, external_dns};
 pub use haproxy::{HAProxy, MissingHAProxy, RunningHAProxy, haproxy};

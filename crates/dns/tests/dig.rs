@@ -227,10 +227,9 @@ impl Server {
 
     fn dig(&self, arguments: &str) -> String {
         let SocketAddr::V4(address) = self.address else { panic!("tests listen on 127.0.0.1") };
-        let output = Command::new("dig")
-            .args(["-r", &format!("@{}", address.ip()), "-p", &address.port().to_string(), "+tries=1", "+nocookie"])
-            .args(arguments.split_whitespace())
-            .output()
+        let mut dig = Command::new("dig");
+        dig.args(["-r", &format!("@{}", address.ip()), "-p", &address.port().to_string(), "+tries=1", "+nocookie"]);
+        let output = testbed::dig(dig.args(arguments.split_whitespace()))
             .expect("these tests ask with `dig`, which must be installed (Debian: bind9-dnsutils)");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "dig {arguments} failed:\n{told}{}", String::from_utf8_lossy(&output.stderr));

@@ -92,11 +92,9 @@ fn subnets_do_not_lead_past_the_rate_limit() {
 }
 
 fn dig(server: &Server, arguments: &str) -> String {
-    let output = Command::new("dig")
-        .args(["-r", &format!("@{}", server.address.ip()), "-p", &server.address.port().to_string()])
-        .args(["+tries=1", "+nocookie"])
-        .args(arguments.split_whitespace())
-        .output()
+    let mut dig = Command::new("dig");
+    dig.args(["-r", &format!("@{}", server.address.ip()), "-p", &server.address.port().to_string()]);
+    let output = testbed::dig(dig.args(["+tries=1", "+nocookie"]).args(arguments.split_whitespace()))
         .expect("these tests ask with `dig`, which must be installed (Debian: bind9-dnsutils)");
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "dig {arguments} failed:\n{told}{}", String::from_utf8_lossy(&output.stderr));

@@ -180,7 +180,7 @@ impl Hub {
         let (server, port) = (format!("@{}", self.dns.ip()), self.dns.port().to_string());
         let mut dig = Command::new("dig");
         dig.args([&server, "-p", &port, "+time=30", "+tries=1", "+short", name, kind]);
-        let output = dig.output().expect("dig is there: testbed/install installs it");
+        let output = testbed::dig(&mut dig).expect("dig is there: testbed/install installs it");
         assert!(output.status.success(), "{output:?}");
         let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
         lines.sort();

@@ -166,7 +166,7 @@ impl Server {
         let dns = self.address("dns");
         let mut dig = Command::new("dig");
         dig.arg(format!("@{}", dns.ip())).args(["-p", &dns.port().to_string(), "+tries=3", "+timeout=5"]);
-        let output = dig.args(arguments).output().unwrap();
+        let output = testbed::dig(dig.args(arguments)).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8(output.stdout).unwrap()
     }

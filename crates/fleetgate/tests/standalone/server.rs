@@ -163,7 +163,8 @@ impl Server {
     pub(crate) fn dig(&self, arguments: &[&str]) -> String {
         let server = format!("@{}", self.dns.ip());
         let port = self.dns.port().to_string();
-        let output = Command::new("dig").args([&server, "-p", &port, "+time=30", "+tries=1"]).args(arguments).output();
+        let mut dig = Command::new("dig");
+        let output = testbed::dig(dig.args([&server, "-p", &port, "+time=30", "+tries=1"]).args(arguments));
         let output = output.expect("dig is there: testbed/install installs it");
         assert!(output.status.success(), "dig {arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
