@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::objects::Failure;
 use crate::state::State;
+use actions::Deed;
 pub(crate) use live::MAX_LIFE as MAX_STREAM_LIFE;
 pub(crate) use sessions::Session;
 use sessions::Sessions;
@@ -119,10 +120,10 @@ pub(crate) fn routes() -> Router<Arc<State>> {
         .route("/assets/{file}", get(assets::send))
         .route("/login", get(login::form).post(login::log_in))
         .route("/logout", post(login::log_out))
-        .route("/clusters/{name}/drain", post(actions::drain))
-        .route("/clusters/{name}/undrain", post(actions::undrain))
-        .route("/zones/{name}/release", post(actions::release_zone))
-        .route("/tenants/{name}/release", post(actions::release_tenant))
+        .route("/clusters/{name}/drain", actions::take(Deed::Drain))
+        .route("/clusters/{name}/undrain", actions::take(Deed::Undrain))
+        .route("/zones/{name}/release", actions::take(Deed::ReleaseZone))
+        .route("/tenants/{name}/release", actions::take(Deed::ReleaseTenant))
 }
 
 /// What a page is made from: all of it of one moment.

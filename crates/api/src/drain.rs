@@ -10,6 +10,7 @@ use model::identity::Kind;
 use model::{ClusterName, ObjectRef};
 use serde_json::{Value, json};
 
+use crate::agents::load::now;
 use crate::extract::{Nothing, Path, Query};
 use crate::objects::{self, Failure};
 use crate::orders;
@@ -48,7 +49,7 @@ pub(crate) async fn set(state: &State, name: &str, drained: bool) -> Result<Valu
     }
     let since = match (drained, since) {
         (true, Some(since)) => Some(since),
-        (true, None) => Some(orders::now()),
+        (true, None) => Some(now()),
         (false, _) => None,
     };
     orders.drain(cluster.clone(), since).await?;

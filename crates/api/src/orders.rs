@@ -1,7 +1,6 @@
 //! What an operator orders beside what manifests say, and where that is written down so that everybody who plans hears of it.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use axum::http::StatusCode;
@@ -58,10 +57,6 @@ pub(crate) fn desk(state: &State) -> Result<&Arc<dyn Orders>, Failure> {
         let reason = "this fleetgate only reads; ask one that runs as `controller` or `serve`";
         Failure::new(StatusCode::NOT_FOUND, "OnlyReads", reason)
     })
-}
-
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_unix(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 impl From<HomeError> for Failure {

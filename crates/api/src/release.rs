@@ -9,6 +9,7 @@ use model::ObjectRef;
 use model::identity::Kind;
 use serde_json::{Value, json};
 
+use crate::agents::load::now;
 use crate::extract::{Nothing, Path, Query};
 use crate::objects::Failure;
 use crate::orders;
@@ -34,7 +35,7 @@ pub(crate) async fn let_go(state: &State, kind: &str, name: &str) -> Result<Valu
         return Err(missing());
     }
     let names = snapshot.held_names(&object);
-    let until = orders::now();
+    let until = now();
     orders::desk(state)?.release(object.clone(), until).await?;
     tracing::warn!(target: "audit", event = "release", %object, names, "what was held is let go: somebody with the admin credential said so");
     Ok(json!({ "kind": kind.as_str(), "name": object.name.as_str(), "released": until.to_string(), "names": names }))

@@ -9,6 +9,7 @@ use axum::Extension;
 use axum::extract::{Form, Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{MethodRouter, post};
 use serde::Deserialize;
 
 use super::Session;
@@ -23,61 +24,27 @@ pub(super) struct Order {
 
 type Asker = Option<Extension<Session>>;
 
-pub(super) async fn drain(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<String>,
-    session: Asker,
-    headers: HeaderMap,
-    Form(order): Form<Order>,
-) -> Response {
-    let done = async { crate::drain::set(&state, &name, true).await.map(|_| format!("/clusters/{name}?done=drained")) };
-    act(session, &headers, &order, done).await
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Deed {
+    Drain,
+    Undrain,
+    ReleaseZone,
+    ReleaseTenant,
 }
 
-pub(super) async fn undrain(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<String>,
-    session: Asker,
-    headers: HeaderMap,
-    Form(order): Form<Order>,
-) -> Response {
-    let done =
-        async { crate::drain::set(&state, &name, false).await.map(|_| format!("/clusters/{name}?done=undrained")) };
-    act(session, &headers, &order, done).await
-}
-
-pub(super) async fn release_zone(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<String>,
-    session: Asker,
-    headers: HeaderMap,
-    Form(order): Form<Order>,
-) -> Response {
-    let done =
-        async { crate::release::let_go(&state, "zone", &name).await.map(|_| format!("/zones/{name}?done=released")) };
-    act(session, &headers, &order, done).await
-}
-
-pub(super) async fn release_tenant(
-    Shared(state): Shared<Arc<State>>,
-    Path(name): Path<String>,
-    session: Asker,
-    headers: HeaderMap,
-    Form(order): Form<Order>,
-) -> Response {
-    let done = async {
-        crate::release::let_go(&state, "tenant", &name).await.map(|_| format!("/tenants/{name}?done=released"))
-    };
-    act(session, &headers, &order, done).await
+/// What takes the form of a deed, of the object that the path names.
+pub(super) fn take(deed: Deed) -> MethodRouter<Arc<State>> {
+    post(
+        move |Shared(state): Shared<Arc<State>>,
+              Path(name): Path<String>,
+              session: Asker,
+              headers: HeaderMap,
+              Form(order): Form<Order>| async move { act(&state, deed, &name, session, &headers, &order).await },
+    )
 }
 
 /// Does it for whoever may, and shows the page that says so.
-async fn act(
-    session: Asker,
-    headers: &HeaderMap,
-    order: &Order,
-    done: impl Future<Output = Result<String, Failure>>,
-) -> Response {
+async fn act(state: &State, deed: Deed, name: &str, session: Asker, headers: &HeaderMap, order: &Order) -> Response {
     let Some(Extension(session)) = session else {
         let reason = "this changes something: log in with the admin credential first, then do it again";
         return super::refusal(None, &Failure::new(StatusCode::FORBIDDEN, "NoSession", reason));
@@ -85,8 +52,14 @@ async fn act(
     if let Err(failure) = check_form(&session, headers, &order.word) {
         return super::refusal(Some(&session), &failure);
     }
-    match done.await {
-        Ok(path) => Redirect::to(&path).into_response(),
+    let (done, place, word) = match deed {
+        Deed::Drain => (crate::drain::set(state, name, true).await, "clusters", "drained"),
+        Deed::Undrain => (crate::drain::set(state, name, false).await, "clusters", "undrained"),
+        Deed::ReleaseZone => (crate::release::let_go(state, "zone", name).await, "zones", "released"),
+        Deed::ReleaseTenant => (crate::release::let_go(state, "tenant", name).await, "tenants", "released"),
+    };
+    match done {
+        Ok(_) => Redirect::to(&format!("/{place}/{name}?done={word}")).into_response(),
         Err(failure) => super::refusal(Some(&session), &failure),
     }
 }
